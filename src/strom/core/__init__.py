@@ -1,0 +1,1 @@
+"""The vocabulary: pure data that every layer shares. Imports nothing of ours, does no I/O, reads no clock."""

@@ -1,0 +1,210 @@
+"""The one error tree, split by whose fault it is.
+
+An error has an HTTP status (before the first byte), a stable `code`, a public `message` that says what to do, and a
+private `detail` that goes into records and logs only. Each protocol's `errors.py` words it for its own clients.
+Product reference: product.md section 5.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+Fault = Literal["client", "upstream", "gateway"]
+
+
+class StromError(Exception):
+    """Base of everything Strom raises. `message` is always a string and safe to show to the caller."""
+
+    fault: ClassVar[Fault] = "gateway"
+    status: int = 500
+    code: str = "internal_error"
+    retryable: bool = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        detail: str | None = None,
+        code: str | None = None,
+        status: int | None = None,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        self.param = param
+        self.retry_after_s = retry_after_s
+        self.headers: list[tuple[bytes, bytes]] = []
+        """Rate-limit headers of the upstream that the caller may see, names in lower case."""
+        if code is not None:
+            self.code = code
+        if status is not None:
+            self.status = status
+
+
+# --- the client's fault --------------------------------------------------------------------------
+
+
+class ClientError(StromError):
+    fault = "client"
+    status = 400
+    code = "invalid_request"
+
+
+class BadRequest(ClientError):
+    """The request is malformed, or asks for what its protocol does not allow."""
+
+
+class Unsupported(ClientError):
+    """Well-formed, but the chosen backend or this translation cannot do it (and leaving it out would change the meaning)."""
+
+    code = "unsupported"
+
+
+class AuthError(ClientError):
+    status = 401
+    code = "invalid_api_key"
+
+
+class PermissionDenied(ClientError):
+    """The key, or the policy, does not allow it. Nothing was sent upstream."""
+
+    status = 403
+    code = "permission_denied"
+
+
+class NotFound(ClientError):
+    status = 404
+    code = "not_found"
+
+
+class ModelNotFound(NotFound):
+    code = "model_not_found"
+
+
+class MethodNotAllowed(ClientError):
+    status = 405
+    code = "method_not_allowed"
+
+
+class TooLarge(ClientError):
+    status = 413
+    code = "request_too_large"
+
+
+class ContextOverflow(ClientError):
+    """The input does not fit the model. Either number is None when the upstream did not tell it."""
+
+    code = "context_length_exceeded"
+
+    def __init__(self, message: str, *, tokens: int | None = None, limit: int | None = None, detail: str | None = None) -> None:
+        super().__init__(message, detail=detail)
+        self.tokens = tokens
+        self.limit = limit
+
+
+class ContentPolicy(ClientError):
+    """The upstream refused the content."""
+
+    code = "content_policy"
+
+
+class RateLimited(ClientError):
+    """Too many requests, here or upstream (`origin`)."""
+
+    status = 429
+    code = "rate_limit_exceeded"
+    retryable = True
+
+
+class Cancelled(ClientError):
+    """The client left. Never sent, only recorded."""
+
+    status = 499
+    code = "cancelled"
+
+
+# --- the upstream's fault ------------------------------------------------------------------------
+
+
+class ProviderError(StromError):
+    """The upstream failed, or answered with something that is no answer."""
+
+    fault = "upstream"
+    status = 502
+    code = "upstream_error"
+    retryable = True
+
+
+class ProviderAuthError(ProviderError):
+    """The upstream refused *our* credentials: an operator's matter, never the client's 401, never retried."""
+
+    code = "upstream_auth"
+    retryable = False
+
+
+class Unreachable(ProviderError):
+    code = "upstream_unreachable"
+
+
+class Overloaded(ProviderError):
+    """Busy or loading. 503, towards Anthropic clients 529."""
+
+    status = 503
+    code = "overloaded"
+
+
+class TimedOut(ProviderError):
+    status = 504
+    code = "upstream_timeout"
+
+
+class StreamFailed(ProviderError):
+    """A stream that did not prove its end."""
+
+    code = "stream_failed"
+
+
+class IncompleteStream(StreamFailed):
+    """The bytes ended without the terminator."""
+
+    code = "incomplete_stream"
+
+
+class IncompleteCompletion(StreamFailed):
+    """The terminator came, the reason did not."""
+
+    code = "incomplete_completion"
+
+
+class InvalidStreamEvent(StreamFailed):
+    """A frame that is no frame of its protocol."""
+
+    code = "invalid_stream_event"
+
+
+# --- ours ----------------------------------------------------------------------------------------
+
+
+class GatewayError(StromError):
+    """A defect of ours, or a shutdown."""
+
+
+class ShuttingDown(GatewayError):
+    status = 503
+    code = "shutting_down"
+    retryable = True
+
+
+class ConfigError(StromError):
+    """A configuration that cannot be used; `message` carries every error, one a line, each with its path."""
+
+    code = "invalid_configuration"
+
+
+class ToolError(StromError):
+    """A tool of the caller's failed while it ran."""
+
+    fault = "client"
+    code = "tool_error"

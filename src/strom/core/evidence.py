@@ -1,0 +1,103 @@
+"""What a stream has shown so far: enough for the record, the routing block and the decision whether it is complete.
+
+Kept up by whoever reads the upstream: the observer below on translated streams, the relay of a protocol on relayed ones.
+Cheap on purpose: one call per read, a few additions per event.
+"""
+
+from __future__ import annotations
+
+from strom.core.errors import StromError
+from strom.core.events import (
+    ArgumentsDelta,
+    BlockStarted,
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    Noted,
+    Started,
+    TextDelta,
+    ThinkingDelta,
+    UsageReported,
+)
+from strom.core.usage import Usage
+
+
+class Evidence:
+    """`first_token_kind`: None until a token-bearing frame came (streams.md section 7). `deltas`: token-bearing frames or events.
+
+    `output_characters` counts text, thinking and arguments. `error`: the terminal failure. `complete`: the proof was seen.
+    """
+
+    __slots__ = (
+        "complete",
+        "deltas",
+        "error",
+        "finish_assumed",
+        "finish_raw",
+        "finish_reason",
+        "first_token_kind",
+        "model",
+        "notes",
+        "output_characters",
+        "response_id",
+        "tool_calls",
+        "usage",
+    )
+
+    def __init__(self) -> None:
+        self.response_id = ""
+        self.model = ""
+        self.first_token_kind: str | None = None
+        self.deltas = 0
+        self.output_characters = 0
+        self.tool_calls = 0
+        self.usage: Usage | None = None
+        self.finish_reason: str | None = None
+        self.finish_raw = ""
+        self.finish_assumed = False
+        self.notes: list[str] = []
+        self.complete = False
+        self.error: StromError | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.complete or self.error is not None
+
+    def report_usage(self, usage: Usage) -> None:
+        self.usage = usage if self.usage is None else self.usage.updated(usage)
+
+    def observe(self, events: list[Event]) -> None:
+        """Take in decoded events, all of one read."""
+        for event in events:
+            kind = TOKENS.get(type(event))
+            if kind is None:
+                self._observe_other(event)
+                continue
+            self.deltas += 1
+            self.output_characters += len(event.text)  # type: ignore[union-attr]  # TOKENS lists events with text
+            if self.first_token_kind is None:
+                self.first_token_kind = kind
+
+    def _observe_other(self, event: Event) -> None:
+        match event:
+            case UsageReported(usage):
+                self.report_usage(usage)
+            case Finished():
+                self.finish_reason, self.finish_raw = event.reason, event.raw
+                self.finish_assumed = event.assumed
+            case BlockStarted(_, block):
+                self.tool_calls += block.kind == "tool_call"
+            case Started():
+                self.response_id, self.model = event.response_id, event.model
+            case Noted(what):
+                self.notes.append(what)
+            case Completed():
+                self.complete = True
+            case Failed(error):
+                self.error = error
+            case _:
+                pass
+
+
+TOKENS: dict[type, str] = {TextDelta: "content", ThinkingDelta: "thinking", ArgumentsDelta: "tool_call"}

@@ -1,0 +1,1 @@
+"""Framing: bytes to frames and back. Knows no LLM."""

@@ -1,0 +1,36 @@
+"""Changes members of a JSON object without touching the bytes of the others.
+
+`split` keeps every value as the bytes it came in; `join` puts an object together from such values. So a model name can
+be replaced, or a null removed, while messages, signatures and cache markers stay byte for byte what the client wrote.
+Of repeated names the last one counts, as in every JSON parser our upstreams use, and only that one is sent on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ENCODE = msgspec.json.encode
+
+
+def split(data: bytes) -> dict[str, bytes]:
+    """The members of a JSON object: name → bytes of its value. Raises ValueError when `data` is no JSON object."""
+    try:
+        members = _DECODER.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise ValueError(str(error) or "nested too deeply") from None
+    return {name: bytes(value) for name, value in members.items()}
+
+
+def join(members: Mapping[str, bytes]) -> bytes:
+    """A JSON object with these members, in this order."""
+    return b"{" + b",".join([_ENCODE(name) + b":" + value for name, value in members.items()]) + b"}"
+
+
+def append_member(data: bytes, name: str, value: bytes) -> bytes:
+    """A JSON object with one more member at its end. `data` must be an object; `value` is JSON."""
+    head = data.rstrip()[:-1].rstrip()
+    comma = b"" if head.endswith(b"{") else b","
+    return head + comma + _ENCODE(name) + b":" + value + b"}"
