@@ -1,0 +1,94 @@
+"""The record of one call: what the routing block shows, what the store keeps, what `/platform/v1/traces` answers.
+
+Field names are the contract's (product.md section 3). None means unknown: never 0, never guessed. No message text and no
+secret ever stands in a record.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from strom.core.errors import Fault
+
+Status = Literal["started", "completed", "incomplete", "failed", "cancelled", "rejected"]
+"""started: not settled yet; the rest: streams.md section 1."""
+
+
+class Attempt(msgspec.Struct):
+    """One try at one endpoint. `outcome`: ok | failed | timeout | refused | unreachable | cancelled."""
+
+    endpoint_id: str
+    region: str | None = None
+    outcome: str = "ok"
+    reason: str | None = None
+    """Stable code and words, safe to show: no secrets, no bodies."""
+    ms: float | None = None
+
+
+class Cost(msgspec.Struct):
+    amount: float
+    currency: str
+    input_amount: float
+    output_amount: float
+
+
+class Timing(msgspec.Struct):
+    """Milliseconds on a monotonic clock, from the first dispatch (streams.md section 7)."""
+
+    time_to_first_token_ms: float | None = None
+    first_token_kind: str | None = None
+    request_duration_ms: float | None = None
+    upstream_connect_ms: float | None = None
+    """None when a pooled connection served, or the call was never dispatched."""
+    upstream_response_ms: float | None = None
+    """From dispatch to the upstream's response head."""
+
+
+class RecordUsage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class RecordError(msgspec.Struct):
+    code: str
+    message: str
+
+
+class CallRecord(msgspec.Struct):
+    trace_id: str
+    status: Status = "started"
+    started_at: float = 0.0
+    """Unix seconds; shown as RFC 3339."""
+    ended_at: float | None = None
+    protocol_in: str = ""
+    protocol_out: str | None = None
+    model_requested: str = ""
+    model_used: str | None = None
+    model_version: str | None = None
+    provider: str | None = None
+    endpoint_id: str | None = None
+    inference_region: str | None = None
+    sovereignty_class: str | None = None
+    policy_id: str | None = None
+    retention: str | None = None
+    key_name: str | None = None
+    cost_estimate: Cost | None = None
+    usage: RecordUsage = msgspec.field(default_factory=RecordUsage)
+    usage_source: str = "none"
+    timing: Timing = msgspec.field(default_factory=Timing)
+    attempts: list[Attempt] = msgspec.field(default_factory=list)
+    dropped: list[str] = msgspec.field(default_factory=list)
+    finish_reason: str | None = None
+    finish_reason_source: str | None = None
+    """"assumed" when the provider never tells one."""
+    complete: bool = False
+    fault: Fault | None = None
+    error: RecordError | None = None
+    http_status: int | None = None
+    streamed: bool = False
+    bytes_out: int = 0
+    deltas: int = 0

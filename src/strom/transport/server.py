@@ -1,0 +1,423 @@
+"""One HTTP/1.1 client connection: bytes in, complete requests to the handler, one answer at a time.
+
+llhttp frames the bytes; `requests.judge` says what is accepted; `NativeExchange` writes. Invariants:
+
+* Requests are answered strictly in order. Reading goes on while one is answered, because only reading shows that the
+  client left; what it pipelines meanwhile is parsed and queued, and reading pauses beyond `max_pipelined_bytes`.
+* An end of input counts as the client's leaving, also a half-closed one (as in nginx): nobody who shuts down his sending
+  side early can be told apart from one who is gone, and a model should not compute for the latter.
+* After a refusal, or a request without keep-alive, further input is discarded. A refused client may still be sending:
+  the connection then lingers, reading and dropping a bounded amount for a bounded time, so that the answer is not lost
+  to a reset.
+* One timer per connection, re-armed only when it fires: it waits for the head, the next piece of a body, the next
+  request, or the end of lingering; never for the handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from collections.abc import MutableSet
+from typing import cast
+
+import httptools
+
+from strom.transport.exchange import NativeExchange
+from strom.transport.requests import Refused, RequestPlan, bad_request, judge, split_target
+from strom.transport.types import Handler, Headers, Refusal, RequestHead, ServerLimits
+
+_LINGER_S = 5.0
+_LINGER_BYTES = 67_108_864
+_FLUSH_S = 30.0
+"""How long a closing connection may take to hand its last bytes to the client."""
+_CHUNK_OVERHEAD_BYTES = 65_536
+_CHUNK_OVERHEAD_FACTOR = 8
+"""Framing (sizes, extensions, trailers) a chunked body may have: a fixed part and a part per byte of body. One-byte
+chunks take 5 bytes of framing per byte."""
+_MAX_TRAILERS = 64
+_NEVER = float("inf")
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+# What the next byte belongs to.
+_IDLE, _HEAD, _BODY = range(3)
+
+
+class ServerConnection(asyncio.Protocol):
+    """A connection of a `Listener`, in whose `connections` it stands from made to lost."""
+
+    __slots__ = (
+        "_advancing", "_backlog", "_body", "_connections", "_current", "_deadline", "_deaf", "_discarded", "_draining",
+        "_fires_at", "_handler", "_head_bytes", "_headers", "_incoming", "_keep_alive", "_limits", "_lingering", "_loop",
+        "_parser", "_paused", "_peer", "_phase", "_plan", "_raw_bytes", "_reading_paused", "_ready", "_skip_head",
+        "_target", "_timer", "_trailers", "transport",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        handler: Handler,
+        limits: ServerLimits,
+        connections: MutableSet[ServerConnection],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._handler = handler
+        self._limits = limits
+        self._connections = connections
+        self._loop = loop
+        self._parser = httptools.HttpRequestParser(self)
+        self._peer = ""
+        self._current: NativeExchange | None = None
+        self._ready: deque[NativeExchange] | None = None
+        self._incoming: NativeExchange | None = None
+        self._plan: RequestPlan | None = None
+        self._phase = _IDLE
+        self._target = b""
+        self._headers: Headers = []
+        self._body: bytearray | None = None
+        self._head_bytes = self._raw_bytes = self._trailers = 0
+        self._backlog = self._discarded = 0
+        self._keep_alive = True
+        self._deaf = self._lingering = self._draining = False
+        self._paused = self._reading_paused = self._advancing = self._skip_head = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = self._fires_at = _NEVER
+
+    # -- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
+        self.transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
+        self._connections.add(self)
+        self._wait(self._limits.head_timeout_s)
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            self._discard(len(data))
+            return
+        if self._phase == _BODY:
+            self._raw_bytes += len(data)
+            self._feed(data)
+        else:
+            self._feed_head(data)
+        self._after_read(len(data))
+
+    def eof_received(self) -> bool:
+        self._client_left()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.discard(self)
+        self._wait(_NEVER)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._client_left()
+
+    def pause_writing(self) -> None:
+        self._paused = True
+        if self._current is not None:
+            self._current.writing_paused()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        if self._current is not None:
+            self._current.writing_resumed()
+
+    # -- ResponseOwner
+
+    def will_close(self) -> bool:
+        # With requests queued behind the current one, `_keep_alive` speaks of the last one parsed.
+        return self._draining or (not self._keep_alive and not self._ready)
+
+    def response_done(self, *, close: bool) -> None:
+        refused = self._current is not None and self._current.refusal is not None
+        close = close or refused or self.will_close()
+        self._current = None
+        if not close:
+            self._wait(self._limits.keep_alive_s if self._phase == _IDLE else self._limits.head_timeout_s)
+            self._advance()
+        elif refused:
+            self._linger()
+        else:
+            self._close()
+
+    def response_aborted(self, *, reset: bool) -> None:
+        self._current = None
+        if reset:
+            raw = self.transport.get_extra_info("socket")
+            if raw is not None:
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._close()
+
+    # -- for the listener
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self._current is not None
+
+    def drain(self) -> None:
+        """Takes no further request: closes now if idle, else after the running one."""
+        self._draining = True
+        if self._current is None and self._phase == _IDLE and not self._lingering:
+            self._close()
+
+    def cut(self) -> None:
+        self.transport.abort()
+
+    # -- httptools callbacks
+
+    def on_message_begin(self) -> None:
+        self._phase = _HEAD
+        self._target = b""
+        self._headers = []
+        self._trailers = 0
+        if self._current is None:
+            self._wait(self._limits.head_timeout_s)
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+        if len(self._target) > self._limits.max_target_bytes and not self._skip_head:
+            raise Refused(414, "head_too_large", "request target too long")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._phase == _BODY:
+            # A trailer: counted and dropped, since nothing in a request's trailers is of use here.
+            self._trailers += 1
+            if self._trailers > _MAX_TRAILERS:
+                raise bad_request("too many trailers")
+            return
+        self._headers.append((name.lower(), value.strip(b" \t")))
+        if len(self._headers) > self._limits.max_header_count:
+            raise Refused(431, "head_too_large", "too many header fields")
+
+    def on_headers_complete(self) -> None:
+        self._phase = _BODY
+        self._raw_bytes = self._head_bytes = 0
+        if self._skip_head:
+            self._skip_head = False
+            return
+        method = self._parser.get_method().decode()
+        version = self._parser.get_http_version()
+        self._plan = plan = judge(method, self._target, version, self._headers)
+        head = RequestHead(method, plan.path, plan.query, self._headers, version, self._peer)
+        self._incoming = NativeExchange(self, head)
+        self._keep_alive = self._parser.should_keep_alive()
+        if plan.content_length is not None and plan.content_length > self._limits.max_body_bytes:
+            raise self._too_large()
+
+    def on_body(self, data: bytes) -> None:
+        if self._body is None:
+            self._body = bytearray(data)
+        else:
+            self._body += data
+        if len(self._body) > self._limits.max_body_bytes:
+            raise self._too_large()
+
+    def on_message_complete(self) -> None:
+        incoming = self._incoming
+        if incoming is None or (self._parser.should_upgrade() and self._has_body()):
+            return
+        if self._body is not None:
+            incoming.body = bytes(self._body)
+        self._body = self._incoming = self._plan = None
+        self._phase = _IDLE
+        self._queue(incoming)
+
+    # -- reading
+
+    def _feed_head(self, data: bytes) -> None:
+        """Feeds at most as much as a head may have; what follows a complete head goes on as usual."""
+        room = self._limits.max_head_bytes - self._head_bytes
+        self._head_bytes += min(len(data), room)
+        if len(data) <= room:
+            self._feed(data)
+            return
+        self._feed(data[:room])
+        if self._deaf:
+            return
+        if self._head_bytes >= self._limits.max_head_bytes:
+            self._refuse(Refused(431, "head_too_large", "request head too large"))
+        else:
+            self._raw_bytes += len(data) - room
+            self._feed(data[room:])
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            self._refuse_broken(error)
+
+    def _refuse_broken(self, error: httptools.HttpParserError) -> None:
+        cause = error.__context__
+        if isinstance(cause, Refused):
+            self._refuse(cause)
+        elif cause is not None:
+            raise cause
+        elif self._keep_alive or self._phase != _IDLE:
+            text = str(error)
+            if text in ("Invalid HTTP version", "Pause on PRI/Upgrade"):
+                self._refuse(Refused(505, "version_not_supported", text))
+            else:
+                self._refuse(bad_request(text))
+        # Otherwise it is data after a request with `connection: close`: dropped.
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Goes on as if the request had not asked for another protocol. llhttp takes it to end at its head, so its body,
+        if it has one, is framed by a second parser that is given the framing and not the rest of the head."""
+        if self._incoming is not None and self._plan is not None:
+            length = b"transfer-encoding: chunked" if self._plan.chunked else b"content-length: %d" % (
+                self._plan.content_length or 0
+            )
+            headers, target = self._headers, self._target
+            self._parser = httptools.HttpRequestParser(self)
+            self._skip_head = True
+            self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % length)
+            self._headers, self._target = headers, target
+            self._raw_bytes = len(rest)
+        if rest:
+            self._feed(rest)
+
+    def _has_body(self) -> bool:
+        return self._plan is not None and (self._plan.chunked or bool(self._plan.content_length))
+
+    def _after_read(self, size: int) -> None:
+        if self._phase == _BODY:
+            self._check_framing()
+        if self._current is not None:
+            self._backlog += size
+            if self._backlog > self._limits.max_pipelined_bytes and not self._reading_paused:
+                self._reading_paused = True
+                self.transport.pause_reading()
+            return
+        self._advance()
+        if self._phase == _BODY and self._current is None:
+            self._wait(self._limits.body_timeout_s)
+
+    def _check_framing(self) -> None:
+        body_bytes = len(self._body) if self._body is not None else 0
+        if self._raw_bytes > _CHUNK_OVERHEAD_BYTES + (_CHUNK_OVERHEAD_FACTOR + 1) * body_bytes:
+            self._refuse(bad_request("more chunk framing than body"))
+
+    def _discard(self, size: int) -> None:
+        self._discarded += size
+        if self._discarded > _LINGER_BYTES:
+            self.transport.abort()
+
+    # -- requests to the handler
+
+    def _queue(self, exchange: NativeExchange) -> None:
+        if self._ready is None:
+            self._ready = deque()
+        self._ready.append(exchange)
+        if not self._keep_alive or exchange.refusal is not None:
+            self._deaf = True
+
+    def _advance(self) -> None:
+        """Hands requests over while none is being answered."""
+        if self._advancing:
+            return
+        self._advancing = True
+        while self._ready and self._current is None:
+            exchange = self._current = self._ready.popleft()
+            exchange.paused = self._paused
+            self._wait(_NEVER)
+            self._handler(exchange)
+        self._advancing = False
+        if self._current is None and not self._deaf:
+            self._resume_input()
+
+    def _resume_input(self) -> None:
+        """Nothing is being answered: what was held back because of pipelining may come."""
+        self._backlog = 0
+        if self._reading_paused and not self.transport.is_closing():
+            self._reading_paused = False
+            self.transport.resume_reading()
+        plan = self._plan
+        if self._phase == _BODY and plan is not None and plan.expects_continue and self._body is None:
+            self._plan = None
+            if not self._raw_bytes:
+                self.transport.write(_CONTINUE)
+
+    def _too_large(self) -> Refused:
+        return Refused(413, "body_too_large", f"request body over {self._limits.max_body_bytes} bytes")
+
+    def _refuse(self, refused: Refused) -> None:
+        """Queues the request in progress, as far as it is known, with its refusal; no further one is read."""
+        if self._deaf:
+            return
+        incoming = self._incoming
+        head = incoming.head if incoming is not None else self._known_head()
+        self._body = self._incoming = self._plan = None
+        self._phase = _IDLE
+        self._keep_alive = False
+        self._queue(NativeExchange(self, head, refused.refusal))
+
+    def _known_head(self) -> RequestHead:
+        method, path, query = "GET", "/", ""
+        if self._phase == _HEAD and self._target:
+            method = self._parser.get_method().decode()
+            try:
+                path, query = split_target(self._target)
+            except Refused:
+                path = "/"
+        headers = self._headers if self._phase == _HEAD else []
+        return RequestHead(method, path, query, headers, "1.1", self._peer)
+
+    # -- leaving
+
+    def _client_left(self) -> None:
+        current, self._current = self._current, None
+        self._ready = self._incoming = self._body = None
+        self._deaf = True
+        if current is not None:
+            current.client_left()
+
+    def _linger(self) -> None:
+        self._lingering = True
+        self._discarded = 0
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._wait(_LINGER_S)
+
+    def _close(self) -> None:
+        self._deaf = True
+        self.transport.close()
+        self._wait(_FLUSH_S)
+
+    # -- time
+
+    def _wait(self, seconds: float) -> None:
+        """Sets the time of patience from now on. A timer that fires too early re-arms itself, so that a connection that
+        serves one request after the other touches no timer."""
+        if seconds == _NEVER:
+            self._deadline = _NEVER
+            return
+        self._deadline = self._loop.time() + seconds
+        if self._timer is None or self._fires_at > self._deadline:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fires_at = self._deadline
+        self._timer = self._loop.call_at(self._deadline, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._loop.time() < self._deadline:
+            if self._deadline != _NEVER:
+                self._arm()
+        elif self._phase == _IDLE or self._deaf:
+            self.transport.abort()
+        else:
+            self._refuse(Refused(408, "timeout", "request not received in time"))
+            self._advance()
+
+
+__all__ = ["NativeExchange", "Refusal", "ServerConnection"]
