@@ -158,6 +158,15 @@ class Tool(msgspec.Struct, frozen=True):
     extras: tuple[tuple[str, Json], ...] = ()
 
 
+class ToolName(msgspec.Struct, frozen=True):
+    """What an upstream's tool name stands for at the client."""
+
+    name: str
+    namespace: str = ""
+    custom: bool = False
+    """A free-text tool that went out as a function with one string field `input`; its calls are unwrapped."""
+
+
 class ToolChoice(msgspec.Struct, frozen=True):
     """`named` has `name`; `allowed` restricts to `allowed` with auto or, if `required`, at least one call."""
 

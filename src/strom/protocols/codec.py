@@ -18,9 +18,12 @@ import msgspec
 from strom.core.errors import StromError
 from strom.core.events import Event
 from strom.core.evidence import Evidence
-from strom.core.messages import Reply, Request
+from strom.core.messages import Reply, Request, ToolName
 
 Headers = list[tuple[bytes, bytes]]
+__all__ = [
+    "Codec", "EncodedError", "Quirks", "Relay", "ReplyContext", "StreamDecoder", "StreamEncoder", "Target", "ToolName", "UpstreamCall",
+]
 
 
 class Quirks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,6 +54,10 @@ class Quirks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """False: any part that is not text is refused by the upstream."""
     reasoning_field: str = "reasoning_content"
     """Field in which earlier reasoning is sent back (Chat); "" leaves it out."""
+    always_stream: bool = False
+    """The upstream only streams: it is asked to stream also for a whole reply, and its stream is folded."""
+    never_stream: bool = False
+    """The upstream only gives whole replies: a client that streams gets one as a stream, when it is there."""
     default_max_tokens: int = 8192
     """Sent when the protocol demands a limit (Anthropic) and the client gave none."""
 
@@ -91,15 +98,6 @@ class Target(msgspec.Struct, frozen=True):
     stream: bool
     """Whether the upstream shall stream (independent of what the client wants)."""
     quirks: Quirks = Quirks()
-
-
-class ToolName(msgspec.Struct, frozen=True):
-    """What an upstream's tool name stands for at the client."""
-
-    name: str
-    namespace: str = ""
-    custom: bool = False
-    """A free-text tool that went out as a function with one string field `input`; its calls are unwrapped."""
 
 
 class UpstreamCall(msgspec.Struct, frozen=True):

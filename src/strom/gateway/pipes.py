@@ -1,0 +1,95 @@
+"""From upstream bytes to client bytes: translated streams, and streams folded into a whole reply.
+
+A relay of the protocol itself is a pipe too (protocols/codec.py, Relay). All of them keep `evidence`, never raise, and put
+nothing out for an error: the call decides whether it becomes a status, another attempt, or an in-band error (`fail`).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from strom.core.errors import StromError
+from strom.core.events import Event, Failed
+from strom.core.evidence import Evidence
+from strom.core.fold import Fold
+from strom.core.tool_names import ToolNameRestorer
+from strom.core.messages import ToolName
+from strom.protocols.codec import StreamDecoder, StreamEncoder
+
+
+class StreamPipe(Protocol):
+    evidence: Evidence
+
+    def feed(self, data: bytes) -> bytes: ...
+
+    def finish(self) -> bytes: ...
+
+    def fail(self, error: StromError) -> bytes: ...
+
+    def heartbeat(self) -> bytes: ...
+
+
+class TranscodePipe:
+    """One protocol in, another out. The encoder belongs to the call, so a second attempt goes on with it."""
+
+    __slots__ = ("_decoder", "_encoder", "_names", "evidence")
+
+    def __init__(self, decoder: StreamDecoder, encoder: StreamEncoder, names: dict[str, ToolName]) -> None:
+        self.evidence = Evidence()
+        self._decoder = decoder
+        self._encoder = encoder
+        self._names = ToolNameRestorer(names) if names else None
+
+    def feed(self, data: bytes) -> bytes:
+        events = self._decoder.feed(data)
+        return self.pass_on(events) if events else b""
+
+    def finish(self) -> bytes:
+        return self.pass_on(self._decoder.finish())
+
+    def pass_on(self, events: list[Event]) -> bytes:
+        """Encode events that are already decoded (also those of a whole reply that goes out as a stream)."""
+        if self._names is not None:
+            events = self._names.feed(events)
+        self.evidence.observe(events)
+        if self.evidence.error is not None:
+            events = [event for event in events if not isinstance(event, Failed)]
+        return self._encoder.encode(events)
+
+    def fail(self, error: StromError) -> bytes:
+        return self._encoder.fail(error)
+
+    def heartbeat(self) -> bytes:
+        return self._encoder.heartbeat()
+
+
+class FoldPipe:
+    """A stream that becomes a whole reply: nothing goes out until its end is proven."""
+
+    __slots__ = ("_decoder", "_names", "evidence", "fold")
+
+    def __init__(self, decoder: StreamDecoder, names: dict[str, ToolName]) -> None:
+        self.evidence = Evidence()
+        self.fold = Fold()
+        self._decoder = decoder
+        self._names = ToolNameRestorer(names) if names else None
+
+    def feed(self, data: bytes) -> bytes:
+        self.take(self._decoder.feed(data))
+        return b""
+
+    def finish(self) -> bytes:
+        self.take(self._decoder.finish())
+        return b""
+
+    def take(self, events: list[Event]) -> None:
+        if self._names is not None:
+            events = self._names.feed(events)
+        self.evidence.observe(events)
+        self.fold.feed(events)
+
+    def fail(self, error: StromError) -> bytes:  # noqa: ARG002 - a whole reply has no in-band error
+        return b""
+
+    def heartbeat(self) -> bytes:
+        return b""

@@ -1,0 +1,38 @@
+"""Where a call may go: endpoints in the order in which they are tried."""
+
+from __future__ import annotations
+
+import msgspec
+
+from strom.upstreams.upstream import Upstream
+
+
+class Price(msgspec.Struct, frozen=True):
+    """Per million tokens."""
+
+    input: float
+    output: float
+    currency: str
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """One model at one upstream. `model` is what the upstream is asked for; "" passes the client's own name through."""
+
+    id: str
+    upstream: Upstream
+    model: str
+    order: int = 1
+    weight: float = 1.0
+    context_window: int | None = None
+    price: Price | None = None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The endpoints for one call, never empty, and the policy that let them through (None: no policy applies)."""
+
+    endpoints: tuple[Endpoint, ...]
+    requested_model: str
+    policy_id: str | None = None
+
+    def model_for(self, endpoint: Endpoint) -> str:
+        return endpoint.model or self.requested_model
