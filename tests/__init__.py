@@ -1,0 +1,1 @@
+"""Tests of strom; the folders mirror src/strom."""
