@@ -26,11 +26,12 @@ class ResponseOwner(Protocol):
 
     transport: asyncio.Transport
 
-    def will_close(self) -> bool:
-        """Whether the connection closes after this response, so that the head has to say it."""
+    @property
+    def draining(self) -> bool:
+        """Whether the connection closes after the running response."""
         ...
 
-    def response_done(self, *, close: bool) -> None: ...
+    def response_done(self, exchange: NativeExchange, *, close: bool) -> None: ...
 
     def response_aborted(self, *, reset: bool) -> None: ...
 
@@ -39,11 +40,13 @@ class NativeExchange:
     """One request and its response. `paused` and `bytes_out` are kept current by connection and writes."""
 
     __slots__ = (
-        "_framing", "_head", "_left", "_mode", "_owner", "_transport", "body", "bytes_out", "closed", "head",
+        "_framing", "_head", "_left", "_mode", "_owner", "_transport", "body", "bytes_out", "closed", "closes", "head",
         "on_disconnect", "on_pause", "on_resume", "paused", "refusal",
     )  # fmt: skip
 
-    def __init__(self, owner: ResponseOwner, head: RequestHead, refusal: Refusal | None = None) -> None:
+    def __init__(
+        self, owner: ResponseOwner, head: RequestHead, *, closes: bool, refusal: Refusal | None = None
+    ) -> None:
         self._owner = owner
         self._transport = owner.transport
         self._mode = _NEW
@@ -51,6 +54,8 @@ class NativeExchange:
         self._framing = _PLAIN
         self._left = -1
         """Bytes still promised by content-length; -1: none was told."""
+        self.closes = closes
+        """The connection serves no further request after this one."""
         self.head = head
         self.body = b""
         self.refusal = refusal
@@ -82,7 +87,7 @@ class NativeExchange:
         if self._mode == _CHUNKED:
             self.bytes_out += len(data)
             self._transport.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n")
-            self._end(close=False)
+            self._end()
             return
         if self._mode in (_NEW, _DONE, _CLOSED):
             self._out_of_order("finish")
@@ -92,7 +97,7 @@ class NativeExchange:
         if self._left > 0:
             self.abort()
         else:
-            self._end(close=self._framing == _PLAIN and self._left < 0)
+            self._end()
 
     def respond(self, status: int, headers: Headers, body: bytes) -> None:
         if self._mode != _NEW:
@@ -139,14 +144,15 @@ class NativeExchange:
     def _own_lines(self, status: int, length: int | None) -> tuple[bytes, int]:
         """The transport's header lines, and how the body is framed."""
         old = self.head.http_version == "1.0"
-        close = self._owner.will_close()
+        close = self.closes or self._owner.draining
         bodiless = status in BODILESS_STATUSES or self.head.method == "HEAD"
         if status in BODILESS_STATUSES:
             lines, framing = b"", _BODILESS
         elif length is not None:
             lines, framing = b"content-length: %d\r\n" % length, _PLAIN
         elif old:
-            lines, framing, close = b"", _PLAIN, close or not bodiless
+            lines, framing, self.closes = b"", _PLAIN, self.closes or not bodiless
+            close = close or self.closes
         else:
             lines, framing = b"transfer-encoding: chunked\r\n", _CHUNKED
         if close:
@@ -182,10 +188,10 @@ class NativeExchange:
         elif head or data or tail:
             self._transport.write(b"%b%b%b" % (head, data, tail))
 
-    def _end(self, *, close: bool) -> None:
+    def _end(self) -> None:
         self._mode = _DONE
         self._drop_callbacks()
-        self._owner.response_done(close=close)
+        self._owner.response_done(self, close=self.closes)
 
     def _drop_callbacks(self) -> None:
         self.on_disconnect = self.on_pause = self.on_resume = None

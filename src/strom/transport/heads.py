@@ -16,7 +16,9 @@ from strom.transport.types import Headers, Origin, OutgoingRequest
 
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TARGET = re.compile(r"[!-\"$-~]+")
-_OWNED = frozenset({b"connection", b"content-length", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
+_OWNED = frozenset(
+    {b"connection", b"content-length", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
+)
 
 _STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus if status >= 200
@@ -46,7 +48,7 @@ def _status_line(status: int) -> bytes:
 def _assemble(start: bytes, headers: Headers, own: bytes) -> bytes:
     lines = [start]
     for name, value in headers:
-        lines.append(b"%b: %b\r\n" % (_checked_name(name), value))  # noqa: PERF401 (raises on a bad name)
+        lines.append(b"%b: %b\r\n" % (_checked_name(name), value))
     head = b"".join(lines)
     # Every line brings one CR and one LF: more of them, or a NUL, can only have come with a value.
     if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:

@@ -21,7 +21,7 @@ _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=:\[\]\-]*")
 _METHODS_WITH_STAR = ("OPTIONS",)
 
 
-class Refused(Exception):  # noqa: N818 (it carries a decision; nothing outside the transport sees it)
+class Refused(Exception):
     """A request that is not accepted; ends the parsing of its connection."""
 
     def __init__(self, status: int, reason: RefusalReason, detail: str) -> None:

@@ -19,14 +19,13 @@ import asyncio
 import socket
 import struct
 from collections import deque
-from collections.abc import MutableSet
-from typing import cast
+from typing import Protocol, cast
 
 import httptools
 
 from strom.transport.exchange import NativeExchange
 from strom.transport.requests import Refused, RequestPlan, bad_request, judge, split_target
-from strom.transport.types import Handler, Headers, Refusal, RequestHead, ServerLimits
+from strom.transport.types import Handler, Headers, RequestHead, ServerLimits
 
 _LINGER_S = 5.0
 _LINGER_BYTES = 67_108_864
@@ -44,26 +43,28 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _IDLE, _HEAD, _BODY = range(3)
 
 
+class Roster(Protocol):
+    """Knows the open connections: each is added when made and removed when lost."""
+
+    def add(self, connection: ServerConnection) -> None: ...
+
+    def remove(self, connection: ServerConnection) -> None: ...
+
+
 class ServerConnection(asyncio.Protocol):
-    """A connection of a `Listener`, in whose `connections` it stands from made to lost."""
+    """A client's connection, from accepted to lost."""
 
     __slots__ = (
-        "_advancing", "_backlog", "_body", "_connections", "_current", "_deadline", "_deaf", "_discarded", "_draining",
-        "_fires_at", "_handler", "_head_bytes", "_headers", "_incoming", "_keep_alive", "_limits", "_lingering", "_loop",
-        "_parser", "_paused", "_peer", "_phase", "_plan", "_raw_bytes", "_reading_paused", "_ready", "_skip_head",
-        "_target", "_timer", "_trailers", "transport",
+        "_advancing", "_backlog", "_body", "_current", "_deadline", "_deaf", "_discarded", "_draining",
+        "_expected", "_fires_at", "_handler", "_head_bytes", "_headers", "_incoming", "_limits", "_loop", "_parser",
+        "_paused", "_peer", "_phase", "_plan", "_raw_bytes", "_reading_paused", "_ready", "_roster", "_skip_head", "_target",
+        "_timer", "_trailers", "transport",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        handler: Handler,
-        limits: ServerLimits,
-        connections: MutableSet[ServerConnection],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
+    def __init__(self, handler: Handler, limits: ServerLimits, roster: Roster, loop: asyncio.AbstractEventLoop) -> None:
         self._handler = handler
         self._limits = limits
-        self._connections = connections
+        self._roster = roster
         self._loop = loop
         self._parser = httptools.HttpRequestParser(self)
         self._peer = ""
@@ -77,8 +78,7 @@ class ServerConnection(asyncio.Protocol):
         self._body: bytearray | None = None
         self._head_bytes = self._raw_bytes = self._trailers = 0
         self._backlog = self._discarded = 0
-        self._keep_alive = True
-        self._deaf = self._lingering = self._draining = False
+        self._deaf = self._draining = self._expected = False
         self._paused = self._reading_paused = self._advancing = self._skip_head = False
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = self._fires_at = _NEVER
@@ -90,7 +90,7 @@ class ServerConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
         self.transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
-        self._connections.add(self)
+        self._roster.add(self)
         self._wait(self._limits.head_timeout_s)
 
     def data_received(self, data: bytes) -> None:
@@ -105,16 +105,21 @@ class ServerConnection(asyncio.Protocol):
         self._after_read(len(data))
 
     def eof_received(self) -> bool:
-        self._client_left()
+        if self._current is not None:
+            self._client_left()
+            self.transport.abort()
+        else:
+            self._close()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._connections.discard(self)
+        self._roster.remove(self)
         self._wait(_NEVER)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._client_left()
+        del self._parser  # which holds this connection
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -128,21 +133,20 @@ class ServerConnection(asyncio.Protocol):
 
     # -- ResponseOwner
 
-    def will_close(self) -> bool:
-        # With requests queued behind the current one, `_keep_alive` speaks of the last one parsed.
-        return self._draining or (not self._keep_alive and not self._ready)
+    @property
+    def draining(self) -> bool:
+        return self._draining
 
-    def response_done(self, *, close: bool) -> None:
-        refused = self._current is not None and self._current.refusal is not None
-        close = close or refused or self.will_close()
+    def response_done(self, exchange: NativeExchange, *, close: bool) -> None:
         self._current = None
-        if not close:
-            self._wait(self._limits.keep_alive_s if self._phase == _IDLE else self._limits.head_timeout_s)
-            self._advance()
-        elif refused:
+        if exchange.refusal is not None:
             self._linger()
-        else:
+        elif close or self._draining:
             self._close()
+        else:
+            limits = self._limits
+            self._wait((limits.keep_alive_s, limits.head_timeout_s, limits.body_timeout_s)[self._phase])
+            self._advance()
 
     def response_aborted(self, *, reset: bool) -> None:
         self._current = None
@@ -162,7 +166,7 @@ class ServerConnection(asyncio.Protocol):
     def drain(self) -> None:
         """Takes no further request: closes now if idle, else after the running one."""
         self._draining = True
-        if self._current is None and self._phase == _IDLE and not self._lingering:
+        if self._current is None and self._phase == _IDLE and not self._deaf:
             self._close()
 
     def cut(self) -> None:
@@ -195,17 +199,18 @@ class ServerConnection(asyncio.Protocol):
             raise Refused(431, "head_too_large", "too many header fields")
 
     def on_headers_complete(self) -> None:
-        self._phase = _BODY
         self._raw_bytes = self._head_bytes = 0
         if self._skip_head:
             self._skip_head = False
+            self._phase = _BODY
             return
         method = self._parser.get_method().decode()
         version = self._parser.get_http_version()
         self._plan = plan = judge(method, self._target, version, self._headers)
         head = RequestHead(method, plan.path, plan.query, self._headers, version, self._peer)
-        self._incoming = NativeExchange(self, head)
-        self._keep_alive = self._parser.should_keep_alive()
+        self._incoming = NativeExchange(self, head, closes=not self._parser.should_keep_alive())
+        self._expected = plan.expects_continue
+        self._phase = _BODY
         if plan.content_length is not None and plan.content_length > self._limits.max_body_bytes:
             raise self._too_large()
 
@@ -237,8 +242,6 @@ class ServerConnection(asyncio.Protocol):
             self._feed(data)
             return
         self._feed(data[:room])
-        if self._deaf:
-            return
         if self._head_bytes >= self._limits.max_head_bytes:
             self._refuse(Refused(431, "head_too_large", "request head too large"))
         else:
@@ -246,6 +249,8 @@ class ServerConnection(asyncio.Protocol):
             self._feed(data[room:])
 
     def _feed(self, data: bytes) -> None:
+        if self._deaf:
+            return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -259,20 +264,19 @@ class ServerConnection(asyncio.Protocol):
             self._refuse(cause)
         elif cause is not None:
             raise cause
-        elif self._keep_alive or self._phase != _IDLE:
-            text = str(error)
-            if text in ("Invalid HTTP version", "Pause on PRI/Upgrade"):
-                self._refuse(Refused(505, "version_not_supported", text))
-            else:
-                self._refuse(bad_request(text))
-        # Otherwise it is data after a request with `connection: close`: dropped.
+        elif str(error) in ("Invalid HTTP version", "Pause on PRI/Upgrade"):
+            self._refuse(Refused(505, "version_not_supported", str(error)))
+        else:
+            self._refuse(bad_request(str(error)))
 
     def _ignore_upgrade(self, rest: bytes) -> None:
         """Goes on as if the request had not asked for another protocol. llhttp takes it to end at its head, so its body,
         if it has one, is framed by a second parser that is given the framing and not the rest of the head."""
         if self._incoming is not None and self._plan is not None:
-            length = b"transfer-encoding: chunked" if self._plan.chunked else b"content-length: %d" % (
-                self._plan.content_length or 0
+            length = (
+                b"transfer-encoding: chunked"
+                if self._plan.chunked
+                else b"content-length: %d" % (self._plan.content_length or 0)
             )
             headers, target = self._headers, self._target
             self._parser = httptools.HttpRequestParser(self)
@@ -315,7 +319,7 @@ class ServerConnection(asyncio.Protocol):
         if self._ready is None:
             self._ready = deque()
         self._ready.append(exchange)
-        if not self._keep_alive or exchange.refusal is not None:
+        if exchange.closes:
             self._deaf = True
 
     def _advance(self) -> None:
@@ -329,6 +333,8 @@ class ServerConnection(asyncio.Protocol):
             self._wait(_NEVER)
             self._handler(exchange)
         self._advancing = False
+        if not self._ready:
+            self._ready = None
         if self._current is None and not self._deaf:
             self._resume_input()
 
@@ -338,25 +344,24 @@ class ServerConnection(asyncio.Protocol):
         if self._reading_paused and not self.transport.is_closing():
             self._reading_paused = False
             self.transport.resume_reading()
-        plan = self._plan
-        if self._phase == _BODY and plan is not None and plan.expects_continue and self._body is None:
-            self._plan = None
-            if not self._raw_bytes:
+        if self._phase == _BODY and self._expected:
+            self._expected = False
+            if self._body is None and not self._raw_bytes:
                 self.transport.write(_CONTINUE)
 
     def _too_large(self) -> Refused:
         return Refused(413, "body_too_large", f"request body over {self._limits.max_body_bytes} bytes")
 
     def _refuse(self, refused: Refused) -> None:
-        """Queues the request in progress, as far as it is known, with its refusal; no further one is read."""
+        """Queues the request in progress, as far as it is known, with its refusal; no further one is read. What comes
+        after a request with `connection: close` is no request."""
         if self._deaf:
             return
         incoming = self._incoming
         head = incoming.head if incoming is not None else self._known_head()
         self._body = self._incoming = self._plan = None
         self._phase = _IDLE
-        self._keep_alive = False
-        self._queue(NativeExchange(self, head, refused.refusal))
+        self._queue(NativeExchange(self, head, closes=True, refusal=refused.refusal))
 
     def _known_head(self) -> RequestHead:
         method, path, query = "GET", "/", ""
@@ -379,8 +384,10 @@ class ServerConnection(asyncio.Protocol):
             current.client_left()
 
     def _linger(self) -> None:
-        self._lingering = True
         self._discarded = 0
+        if self._reading_paused:
+            self._reading_paused = False
+            self.transport.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._wait(_LINGER_S)
@@ -418,6 +425,3 @@ class ServerConnection(asyncio.Protocol):
         else:
             self._refuse(Refused(408, "timeout", "request not received in time"))
             self._advance()
-
-
-__all__ = ["NativeExchange", "Refusal", "ServerConnection"]

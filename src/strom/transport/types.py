@@ -42,8 +42,14 @@ class RequestHead(msgspec.Struct, frozen=True):
 
 
 RefusalReason = Literal[
-    "body_too_large", "head_too_large", "bad_request", "timeout", "not_implemented", "version_not_supported",
-    "expectation_failed", "draining",
+    "body_too_large",
+    "head_too_large",
+    "bad_request",
+    "timeout",
+    "not_implemented",
+    "version_not_supported",
+    "expectation_failed",
+    "draining",
 ]
 
 
@@ -87,7 +93,8 @@ class Exchange(Protocol):
 
     def start(self, status: int, headers: Headers, *, length: int | None = None) -> None:
         """Begin the response. Nothing is sent yet: head and first bytes leave together. `length` None: chunked, or
-        delimited by close towards HTTP/1.0."""
+        delimited by close towards HTTP/1.0. The transport adds content-length, transfer-encoding and connection: these
+        in `headers`, or CR, LF, NUL in a value, raise ValueError. Calls out of order raise RuntimeError."""
         ...
 
     def write(self, data: bytes) -> None:
@@ -99,7 +106,8 @@ class Exchange(Protocol):
         ...
 
     def abort(self) -> None:
-        """Cut the connection so that the client sees that the body is not complete."""
+        """Cut the connection so that the client sees that the body is not complete. What was written before still goes
+        out."""
         ...
 
     def respond(self, status: int, headers: Headers, body: bytes) -> None:
@@ -143,7 +151,15 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 FailureKind = Literal[
-    "connect", "connect_timeout", "tls", "proxy", "closed_before_response", "cut", "protocol", "too_large", "decoding",
+    "connect",
+    "connect_timeout",
+    "tls",
+    "proxy",
+    "closed_before_response",
+    "cut",
+    "protocol",
+    "too_large",
+    "decoding",
 ]
 
 
@@ -166,7 +182,8 @@ class ResponseReceiver(Protocol):
     """Told about one response, in this order: on_response, on_body*, then on_end or on_failure, exactly once.
 
     `on_read_end` comes after the callbacks of one read from the socket (several on_body calls), so that the receiver
-    can forward everything of one read in one write. No callback comes after `abort`.
+    can forward everything of one read in one write. on_end and on_failure end their read: no `on_read_end` follows them,
+    so that the last bytes of a body and its end can leave in one write too. No callback comes after `abort`.
     """
 
     def on_response(self, status: int, headers: Headers) -> None: ...
@@ -185,7 +202,8 @@ class ResponseReceiver(Protocol):
 
 
 class OutgoingRequest(msgspec.Struct, frozen=True):
-    """`target` is path and query. The transport adds host, content-length and connection; the caller gives the rest."""
+    """`target` is path and query. The transport adds host, content-length and connection; the caller gives the rest
+    (naming one of those three, transfer-encoding or upgrade, or CR, LF, NUL in a value: ValueError from `send`)."""
 
     method: str
     target: str

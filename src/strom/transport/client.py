@@ -1,0 +1,108 @@
+"""The upstream client: takes an idle connection or opens one, sends, and hands connection and receiver to each other.
+
+On an idle connection the request is written inside `send`; for a new one there is one task until it stands. Nothing
+else here outlives a call. Usable from any running loop; a pool serves the loop that used it last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from strom.transport.connect import ConnectError, Proxies, TlsContexts, connect
+from strom.transport.connection import NativeUpstreamExchange, UpstreamConnection
+from strom.transport.heads import request_head
+from strom.transport.pool import IDLE_S, Pool
+from strom.transport.types import Origin, OutgoingRequest, ResponseReceiver, TransportFailure, UpstreamExchange
+
+
+class NativeClient:
+    """Implements `UpstreamClient`. `environ` is read once, for proxies; None: the process's own."""
+
+    def __init__(self, *, idle_s: float = IDLE_S, environ: Mapping[str, str] | None = None) -> None:
+        self._pool: Pool[UpstreamConnection] = Pool(idle_s)
+        self._proxies = Proxies(os.environ if environ is None else environ)
+        self._tls = TlsContexts()
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._opened = self._reused = self._sent_again = 0
+
+    def send(
+        self, origin: Origin, request: OutgoingRequest, receiver: ResponseReceiver, *, connect_timeout_s: float
+    ) -> UpstreamExchange:
+        """Raises ValueError for a request that is none (bad header, target, method)."""
+        loop = asyncio.get_running_loop()
+        proxy = self._proxies.choose(origin)
+        via = proxy.authorization if proxy is not None and origin.scheme == "http" else None
+        head = request_head(origin, request, via_proxy=via)
+        call = NativeUpstreamExchange(origin, request.method, head, request.body)
+        call.receiver = receiver
+        call.connect_timeout_s = connect_timeout_s
+        if self._closed:
+            loop.call_soon(call.fail, TransportFailure("connect", "the client is closed", sent=False))
+            return call
+        connection = self._pool.take(origin, loop)
+        if connection is None:
+            self._connect(call)
+        else:
+            self._reused += 1
+            connection.begin(call, receiver, reused=True)
+        return call
+
+    def close(self) -> None:
+        self._closed = True
+        self._pool.clear()
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "idle": len(self._pool),
+            "connecting": len(self._connecting),
+            "opened": self._opened,
+            "reused": self._reused,
+            "sent_again": self._sent_again,
+        }
+
+    # -- Owner
+
+    def release(self, connection: UpstreamConnection) -> bool:
+        if self._closed:
+            return False
+        self._pool.put(connection.origin, connection, asyncio.get_running_loop())
+        return True
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        self._pool.remove(connection.origin, connection)
+
+    def send_again(self, call: NativeUpstreamExchange) -> None:
+        self._sent_again += 1
+        self._connect(call)
+
+    # -- new connections
+
+    def _connect(self, call: NativeUpstreamExchange) -> None:
+        call.connecting = task = asyncio.get_running_loop().create_task(self._open_for(call))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _open_for(self, call: NativeUpstreamExchange) -> None:
+        origin = call.origin
+        try:
+            connection = await connect(
+                origin,
+                self._proxies.choose(origin),
+                self._tls,
+                lambda: UpstreamConnection(self, origin),
+                timeout_s=call.connect_timeout_s,
+            )
+        except ConnectError as error:
+            call.connecting = None
+            call.fail(error.failure)
+            return
+        call.connecting = None
+        self._opened += 1
+        if call.receiver is None:
+            connection.drop()
+        else:
+            connection.begin(call, call.receiver, reused=False)

@@ -1,0 +1,396 @@
+"""One connection to an upstream and the request under way on it.
+
+Invariants:
+
+* The receiver hears of a response once: on_response, on_body*, then on_end or on_failure; after `abort` nothing.
+* A connection goes back to the pool only after a complete message with keep-alive, nothing behind it and nothing of the
+  request left to send. Aborted, cut and broken ones are closed.
+* A request is sent a second time only if its connection was a reused one that ended before any byte of a response: then
+  the upstream had closed it while idle. A fresh connection that ends so has failed.
+* Exceptions of a receiver are not caught here: they leave `data_received`, the loop reports them and closes the
+  connection, and `connection_lost` finds in them the failure kind `protocol`.
+
+Source: RFC 9112 sections 6.3 (message body length), 8 (incomplete messages) and 9.3 (persistence).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol, cast
+
+import httptools
+
+from strom.transport.decoding import CodingError, DecodingReceiver, content_coding
+from strom.transport.heads import BODILESS_STATUSES
+from strom.transport.types import FailureKind, Headers, Origin, ResponseReceiver, TransportFailure
+
+MAX_HEAD_BYTES = 65_536
+_LARGE_BYTES = 65_536
+
+# Where a connection stands. SENT: no byte of the response yet; HEAD: inside it, or between interim ones; DONE: the
+# message is complete, the read it came with is not yet over.
+_IDLE, _SENT, _HEAD, _BODY, _DONE, _CLOSED = range(6)
+
+
+class _Nobody:
+    """Receives what still comes out of the parser after a response is over."""
+
+    __slots__ = ()
+
+    def on_response(self, status: int, headers: Headers) -> None:
+        pass
+
+    def on_body(self, data: bytes) -> None:
+        pass
+
+    def on_read_end(self) -> None:
+        pass
+
+    def on_end(self, *, delimited_by_close: bool) -> None:
+        pass
+
+    def on_failure(self, failure: TransportFailure) -> None:
+        pass
+
+
+_NOBODY = _Nobody()
+
+
+class _Broken(Exception):
+    """A response that cannot be accepted."""
+
+    def __init__(self, kind: FailureKind, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
+class Owner(Protocol):
+    """The client, as connections and requests see it."""
+
+    def release(self, connection: UpstreamConnection) -> bool:
+        """Takes back a connection that is whole; False: it is to be closed."""
+        ...
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        """An idle connection was lost."""
+        ...
+
+    def send_again(self, call: NativeUpstreamExchange) -> None:
+        """Sends over a fresh connection."""
+        ...
+
+
+class NativeUpstreamExchange:
+    """A request under way: connecting, or on a connection, or over (then `receiver` is None)."""
+
+    __slots__ = (
+        "body", "connect_timeout_s", "connecting", "connection", "decoder", "head", "method", "origin", "paused", "receiver",
+    )  # fmt: skip
+
+    def __init__(self, origin: Origin, method: str, head: bytes, body: bytes) -> None:
+        self.origin = origin
+        self.method = method
+        self.head = head
+        self.body = body
+        """What is sent; both are dropped when the response begins."""
+        self.receiver: ResponseReceiver | None = None
+        self.connect_timeout_s = 0.0
+        self.connecting: asyncio.Task[None] | None = None
+        self.connection: UpstreamConnection | None = None
+        self.decoder: DecodingReceiver | None = None
+        self.paused = False
+
+    def abort(self) -> None:
+        self.receiver = None
+        if self.decoder is not None:
+            self.decoder.stop()
+        if self.connecting is not None:
+            self.connecting.cancel()
+            self.connecting = None
+        if self.connection is not None:
+            connection, self.connection = self.connection, None
+            connection.drop()
+
+    def pause_reading(self) -> None:
+        if not self.paused:
+            self.paused = True
+            if self.connection is not None:
+                self.connection.pause()
+            if self.decoder is not None:
+                self.decoder.pause()
+
+    def resume_reading(self) -> None:
+        if self.paused:
+            self.paused = False
+            if self.connection is not None:
+                self.connection.resume()
+            if self.decoder is not None:
+                self.decoder.resume()
+
+    def fail(self, failure: TransportFailure) -> None:
+        """Ends the request, closes its connection and tells the receiver, unless it is over already."""
+        receiver = self.receiver
+        self.abort()
+        if receiver is not None:
+            receiver.on_failure(failure)
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """A connection to one origin, for one request after the other."""
+
+    __slots__ = (
+        "_by_close", "_call", "_extra", "_headers", "_interim", "_keep_alive", "_origin", "_owner", "_parser",
+        "_phase", "_receiver", "_reused", "_transport", "_unread_bytes", "idle_since",
+    )  # fmt: skip
+
+    def __init__(self, owner: Owner, origin: Origin) -> None:
+        self._owner = owner
+        self._origin = origin
+        self._parser = httptools.HttpResponseParser(self)
+        self._call: NativeUpstreamExchange | None = None
+        self._receiver: ResponseReceiver = _NOBODY
+        self._transport: asyncio.Transport | None = None
+        self._headers: Headers = []
+        self._unread_bytes = 0
+        """Bytes since the last piece of body: of a head, of trailers, of chunk extensions."""
+        self._phase = _IDLE
+        self._by_close = self._extra = self._interim = self._keep_alive = self._reused = False
+        self.idle_since = 0.0
+
+    @property
+    def origin(self) -> Origin:
+        return self._origin
+
+    def is_whole(self) -> bool:
+        return self._phase == _IDLE and self._transport is not None and not self._transport.is_closing()
+
+    def begin(self, call: NativeUpstreamExchange, receiver: ResponseReceiver, *, reused: bool) -> None:
+        """Sends a request; the response goes to `receiver`."""
+        transport = self._open_transport()
+        self._call = call
+        self._receiver = receiver
+        call.connection = self
+        self._headers = []
+        self._unread_bytes = 0
+        self._by_close = self._extra = self._interim = self._keep_alive = False
+        self._reused = reused
+        self._phase = _SENT
+        if len(call.body) < _LARGE_BYTES:
+            transport.write(call.head + call.body)
+        else:
+            transport.writelines((call.head, call.body))
+        if call.paused:
+            self.pause()
+
+    def pause(self) -> None:
+        transport = self._open_transport()
+        if not transport.is_closing():
+            transport.pause_reading()
+
+    def resume(self) -> None:
+        transport = self._open_transport()
+        if not transport.is_closing():
+            transport.resume_reading()
+
+    def drop(self) -> None:
+        """Closes at once, without a word to anybody."""
+        self._phase = _CLOSED
+        self._call = None
+        self._receiver = _NOBODY
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self._phase == _CLOSED:
+            transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        self._unread_bytes += len(data)
+        if self._phase != _BODY and not self._expects_head():
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._parse_failed(error)
+            return
+        if self._unread_bytes > MAX_HEAD_BYTES and self._phase in (_HEAD, _BODY):
+            self._fail("too_large", "response head, trailers or chunk extensions too large")
+        elif self._phase == _BODY:
+            self._receiver.on_read_end()
+        elif self._phase == _DONE:
+            self._complete()
+
+    def eof_received(self) -> bool:
+        self._peer_ended(None)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._peer_ended(exc)
+        del self._parser  # which holds this connection
+
+    # -- httptools callbacks
+
+    def on_message_begin(self) -> None:
+        if self._phase == _DONE:
+            self._extra = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._phase == _HEAD:
+            self._headers.append((name.lower(), value.strip(b" \t")))
+
+    def on_headers_complete(self) -> None:
+        if self._phase != _HEAD:
+            return
+        status = self._parser.get_status_code()
+        if status < 200:
+            self._interim = True
+            return
+        call = self._call
+        if call is None:
+            return
+        self._judge_framing(status, call.method)
+        self._phase = _BODY
+        call.head = call.body = b""
+        if status not in BODILESS_STATUSES and call.method != "HEAD":
+            self._decode(call)
+        self._receiver.on_response(status, self._headers)
+        if call.method == "HEAD" and self._phase == _BODY:
+            # llhttp waits for the body that the head describes; there is none.
+            self._phase = _DONE
+
+    def on_body(self, data: bytes) -> None:
+        self._unread_bytes = 0
+        self._receiver.on_body(data)
+
+    def on_message_complete(self) -> None:
+        if self._interim:
+            self._interim = False
+            self._headers = []
+        elif self._phase == _BODY:
+            self._phase = _DONE
+
+    # -- the head of a response
+
+    def _expects_head(self) -> bool:
+        """Bytes came while no body is due. False: they are nobody's."""
+        if self._phase == _SENT:
+            self._phase = _HEAD
+        if self._phase == _HEAD:
+            return True
+        if self._phase == _IDLE:
+            # An answer nobody asked for: who knows what the next one would belong to.
+            self._owner.forget(self)
+            self.drop()
+        return False
+
+    def _judge_framing(self, status: int, method: str) -> None:
+        length = coding = None
+        size = 0
+        for name, value in self._headers:
+            size += len(name) + len(value)
+            if name == b"content-length":
+                length = value
+            elif name == b"transfer-encoding":
+                coding = value
+        self._unread_bytes = 0
+        if size > MAX_HEAD_BYTES:
+            raise _Broken("too_large", "response head too large")
+        if coding is not None and coding.lower() != b"chunked":
+            raise _Broken("protocol", "transfer coding other than chunked")
+        bodiless = status in BODILESS_STATUSES or method == "HEAD"
+        self._by_close = length is None and coding is None and not bodiless
+        self._keep_alive = method != "HEAD" and self._parser.should_keep_alive()
+
+    def _decode(self, call: NativeUpstreamExchange) -> None:
+        coding = content_coding(self._headers)
+        if coding is not None:
+            try:
+                self._receiver = call.decoder = DecodingReceiver(coding, self._receiver, call)
+            except CodingError as error:
+                raise _Broken("decoding", str(error)) from None
+            if call.paused:
+                call.decoder.pause()
+
+    # -- ends
+
+    def _complete(self) -> None:
+        """A whole message, and the read it came with is parsed."""
+        call, receiver = self._detach()
+        transport = self._open_transport()
+        self._phase = _IDLE
+        whole = self._keep_alive and not self._extra and not self._by_close and not transport.is_closing()
+        if whole and call is not None and call.paused:
+            transport.resume_reading()
+        # An upstream may answer before it has read the whole request: what is still unsent would go into the next one.
+        if not whole or transport.get_write_buffer_size() or not self._owner.release(self):
+            self.drop()
+        receiver.on_end(delimited_by_close=False)
+
+    def _parse_failed(self, error: httptools.HttpParserError) -> None:
+        cause = error.__context__
+        if isinstance(cause, _Broken):
+            self._fail(cause.kind, str(cause))
+        elif cause is not None:
+            raise cause
+        elif self._phase == _DONE:
+            self._extra = True
+            self._complete()
+        else:
+            self._fail("protocol", f"no HTTP response: {error}")
+
+    def _peer_ended(self, exc: Exception | None) -> None:
+        phase = self._phase
+        if phase == _CLOSED:
+            return
+        if phase == _IDLE:
+            self._owner.forget(self)
+            self.drop()
+        elif exc is not None and not isinstance(exc, OSError):
+            self._fail("protocol", f"failed inside the receiver: {type(exc).__name__}")
+        elif phase == _SENT:
+            self._ended_unanswered(exc)
+        elif phase == _BODY and self._by_close and exc is None:
+            _, receiver = self._detach()
+            self.drop()
+            receiver.on_end(delimited_by_close=True)
+        else:
+            self._fail("cut", _reason(exc, "head" if phase == _HEAD else "body"))
+
+    def _ended_unanswered(self, exc: Exception | None) -> None:
+        call = self._call
+        if self._reused and call is not None:
+            call.connection = None
+            self.drop()
+            self._owner.send_again(call)
+        else:
+            self._fail("closed_before_response", _reason(exc, "request"))
+
+    def _fail(self, kind: FailureKind, detail: str) -> None:
+        call, receiver = self._detach()
+        self.drop()
+        if call is not None:
+            receiver.on_failure(TransportFailure(kind, detail, sent=True))
+
+    def _detach(self) -> tuple[NativeUpstreamExchange | None, ResponseReceiver]:
+        """Ends the tie between request and connection; the receiver (or its decoder) is still to be told."""
+        call, receiver = self._call, self._receiver
+        self._call = None
+        self._receiver = _NOBODY
+        if call is not None:
+            call.connection = None
+            if call.decoder is None:
+                call.receiver = None
+        return call, receiver
+
+    def _open_transport(self) -> asyncio.Transport:
+        if self._transport is None:
+            raise RuntimeError("not connected")
+        return self._transport
+
+
+def _reason(exc: Exception | None, where: str) -> str:
+    how = "closed" if exc is None else f"lost ({exc})"
+    return f"connection {how} after the request" if where == "request" else f"connection {how} inside the {where}"
