@@ -1,0 +1,50 @@
+"""Who may call what: policies and keys as plain data, for whoever enforces them.
+
+Patterns are shell patterns (`fnmatch.fnmatchcase`); an empty tuple restricts nothing. A key is kept as its SHA-256, never in
+the clear. Product reference: product.md section 4, `[[policies]]` and `[[keys]]`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Currency = Annotated[str, msgspec.Meta(pattern="^[A-Z]{3}$")]
+
+
+class Budget(msgspec.Struct, frozen=True):
+    amount: Annotated[float, msgspec.Meta(gt=0)]
+    currency: Currency
+    per: Literal["day", "week", "month"] = "month"
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """None: no limit of that kind."""
+
+    requests_per_minute: Positive | None = None
+    tokens_per_minute: Positive | None = None
+    concurrent: Positive | None = None
+    budget: Budget | None = None
+
+
+class PolicySettings(msgspec.Struct, frozen=True):
+    """What an endpoint must be to serve a call. An endpoint that does not tell a property satisfies no pattern on it."""
+
+    id: str
+    regions: tuple[str, ...] = ()
+    sovereignty_classes: tuple[str, ...] = ()
+    retentions: tuple[str, ...] = ()
+
+
+class KeySettings(msgspec.Struct, frozen=True):
+    """A key that clients present. `models`: patterns of the names it may ask for; `policy`: id of a policy, or None."""
+
+    name: str
+    sha256: str
+    """Lower-case hex."""
+    policy: str | None = None
+    models: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    admin: bool = False

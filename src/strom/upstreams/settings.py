@@ -1,0 +1,95 @@
+"""Providers and models as the gateway uses them: resolved, complete, immutable.
+
+Made by `config`, or by whoever builds a gateway in code. They stand here, below the gateway, because everything that
+dispatches needs them and nothing that dispatches may know configuration files.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from strom.core.access import Currency
+from strom.protocols.codec import Quirks
+
+ProtocolName = Literal["openai-chat", "openai-responses", "anthropic", "ollama"]
+AuthStyle = Literal["bearer", "x-api-key", "api-key", "none"]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class Secret:
+    """A key that no repr, log line or format string shows. `reveal` is for whoever puts it on the wire or hashes it."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not serialized")
+
+
+class Timeouts(msgspec.Struct, frozen=True):
+    connect_s: Seconds = 5.0
+    first_token_s: Seconds = 120.0
+    """From dispatch to the first token-bearing frame."""
+    idle_s: Seconds = 60.0
+    """Between frames; heartbeats do not reset it."""
+
+
+class ProviderSettings(msgspec.Struct, frozen=True):
+    """`quirks` are the kind's, with the configuration's on top. `api_key` None: none is sent."""
+
+    name: str
+    kind: str
+    protocol: ProtocolName
+    base_url: str
+    auth: AuthStyle = "bearer"
+    api_key: Secret | None = None
+    region: str | None = None
+    sovereignty_class: str | None = None
+    retention: str | None = None
+    timeouts: Timeouts = Timeouts()
+    quirks: Quirks = Quirks()
+
+
+class Price(msgspec.Struct, frozen=True):
+    """Per million tokens."""
+
+    input: Annotated[float, msgspec.Meta(ge=0)]
+    output: Annotated[float, msgspec.Meta(ge=0)]
+    currency: Currency
+
+
+class EndpointSettings(msgspec.Struct, frozen=True):
+    """One place that serves a model. Tried by rising `order`; endpoints of one order share by `weight`."""
+
+    id: str
+    provider: str
+    model: str
+    """What the upstream is asked for."""
+    order: int = 1
+    weight: float = 1.0
+    context_window: int | None = None
+    price: Price | None = None
+
+
+class ModelSettings(msgspec.Struct, frozen=True):
+    """A name that clients ask for. `aliases` are shell patterns."""
+
+    name: str
+    endpoints: tuple[EndpointSettings, ...]
+    aliases: tuple[str, ...] = ()
