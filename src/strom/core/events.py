@@ -28,7 +28,7 @@ class Block(msgspec.Struct, frozen=True, gc=False):
     tool_call: `call_id` and `name` are never empty (a missing id is invented by the decoder, once). `custom`: a free-text tool
     (Responses `custom_tool_call`): its deltas are raw text, no JSON. redacted_thinking: `data` is the encrypted text.
     opaque: a block only `protocol` knows (server tools and the like), `data` is its JSON; it has no deltas.
-    `item_id`: the upstream's own id of the item, where it has one.
+    `item_id`: the upstream's own id of the item, where it has one. `namespace`: the group the tool was declared in.
     """
 
     kind: BlockKind
@@ -38,6 +38,7 @@ class Block(msgspec.Struct, frozen=True, gc=False):
     data: str = ""
     protocol: str = ""
     item_id: str = ""
+    namespace: str = ""
 
 
 class Started(msgspec.Struct, frozen=True, gc=False):

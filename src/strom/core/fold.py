@@ -54,7 +54,7 @@ class _OpenBlock:
             case "refusal":
                 return RefusalPart(text)
             case "tool_call":
-                return ToolCallPart(block.call_id, block.name, text, custom=block.custom, item_id=block.item_id)
+                return ToolCallPart(block.call_id, block.name, text, block.custom, block.namespace, block.item_id)
             case "opaque":
                 return OpaquePart(block.protocol, block.name, Json(block.data))
 
@@ -160,7 +160,9 @@ def _unfold_part(index: int, part: Part) -> Iterator[Event]:
         case ThinkingPart():
             yield from _unfold_thinking(index, part)
         case ToolCallPart():
-            block = Block("tool_call", part.call_id, part.name, part.custom, item_id=part.item_id)
+            block = Block(
+                "tool_call", part.call_id, part.name, part.custom, item_id=part.item_id, namespace=part.namespace
+            )
             yield BlockStarted(index, block)
             if part.arguments:
                 yield ArgumentsDelta(index, part.arguments)
