@@ -1,0 +1,63 @@
+"""Policies and keys: references, duplicates, and keys that become their hash the moment they are read."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from strom.config.models import Names, check_patterns
+from strom.config.providers import Environment
+from strom.config.schema import KeyTable
+from strom.config.tables import Problems, suggestion
+from strom.core.access import KeySettings, Limits, PolicySettings
+
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+
+
+def check_policies(policies: tuple[PolicySettings, ...], problems: Problems) -> None:
+    ids = Names(problems)
+    for at, policy in enumerate(policies):
+        path = f"policies[{at}]"
+        ids.claim(policy.id, f"{path}.id")
+        check_patterns(policy.regions, f"{path}.regions", problems)
+        check_patterns(policy.sovereignty_classes, f"{path}.sovereignty_classes", problems)
+        check_patterns(policy.retentions, f"{path}.retentions", problems)
+
+
+def resolve_keys(
+    tables: tuple[KeyTable, ...], policies: tuple[PolicySettings, ...], environment: Environment
+) -> tuple[KeySettings, ...]:
+    problems = environment.problems
+    known = [policy.id for policy in policies]
+    names, hashes = Names(problems), dict[str, str]()
+    found: list[KeySettings] = []
+    for at, table in enumerate(tables):
+        path = f"keys[{at}]"
+        names.claim(table.name, f"{path}.name")
+        check_patterns(table.models, f"{path}.models", problems)
+        if table.policy and table.policy not in known:
+            hint = suggestion(table.policy, known)
+            problems.add(f"{path}.policy", f"there is no policy {table.policy!r}{hint}")
+        if table.limits != Limits():
+            problems.warn(f"{path}.limits", "limits and budgets are accepted but not enforced in this version")
+        sha256 = _hash(table, path, environment)
+        first = hashes.setdefault(sha256, path) if sha256 else path
+        if first != path:
+            problems.add(path, f"is the same key as {first}")
+        found.append(KeySettings(table.name, sha256, table.policy, table.models, table.limits, table.admin))
+    return tuple(found)
+
+
+def _hash(table: KeyTable, path: str, environment: Environment) -> str:
+    """Lower-case hex, or nothing when there is no usable key."""
+    if (table.key_env is None) == (table.key_sha256 is None):
+        environment.problems.add(path, "expected exactly one of key_env and key_sha256")
+        return ""
+    if table.key_env is not None:
+        key = environment.key(table.key_env, f"{path}.key_env", demanded=True)
+        return hashlib.sha256(key.reveal().encode()).hexdigest() if key else ""
+    text = table.key_sha256 or ""
+    if not _SHA256.fullmatch(text):
+        environment.problems.add(f"{path}.key_sha256", "expected the 64 hexadecimal digits of a SHA-256")
+        return ""
+    return text.lower()

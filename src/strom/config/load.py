@@ -1,0 +1,142 @@
+"""From file, environment and flags to `Settings`: every error at once, each with its path.
+
+Flags beat `STROM_*` variables, which beat the file, which beats the defaults. A literal key in the file, an unknown name, a
+reference to nothing: all are errors, reported together in one `ConfigError`, one a line. Source: product.md sections 1 and 4.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from strom.config.access import check_policies, resolve_keys
+from strom.config.models import resolve_models
+from strom.config.providers import Environment, add_backends, resolve_providers
+from strom.config.schema import AuthSettings, Document, ServerSettings, SharedTable, StoreTable
+from strom.config.settings import Overrides, Settings
+from strom.config.tables import Problems, read_table, reword
+from strom.core.errors import ConfigError
+from strom.stores.urls import parse_store_url
+
+VARIABLES: dict[str, tuple[str, str]] = {
+    "STROM_HOST": ("server", "host"),
+    "STROM_PORT": ("server", "port"),
+    "STROM_WORKERS": ("server", "workers"),
+    "STROM_MAX_BODY_BYTES": ("server", "max_body_bytes"),
+    "STROM_HEARTBEAT_S": ("server", "heartbeat_s"),
+    "STROM_SHUTDOWN_GRACE_S": ("server", "shutdown_grace_s"),
+    "STROM_ROUTING_BLOCK": ("server", "routing_block"),
+    "STROM_REASONING": ("server", "reasoning"),
+    "STROM_LOG_LEVEL": ("server", "log_level"),
+    "STROM_LOG_FORMAT": ("server", "log_format"),
+    "STROM_STORE_URL": ("store", "url"),
+    "STROM_SHARED_URL": ("shared", "url"),
+    "STROM_AUTH_REQUIRED": ("auth", "required"),
+}
+"""Variable → section and key of the file. `STROM_CONFIG` names the file itself."""
+
+_SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "server": ServerSettings, "store": StoreTable, "shared": SharedTable, "auth": AuthSettings,
+}  # fmt: skip
+_RESERVED = frozenset(
+    ("id", "object", "created", "model", "choices", "usage", "type", "delta", "message", "done", "error", "response")
+)
+
+
+def load_settings(path: Path | None, overrides: Overrides, environ: Mapping[str, str]) -> Settings:
+    """`path` None: the file that STROM_CONFIG names, else none. Raises ConfigError with every error, one a line."""
+    problems = Problems()
+    if path is None and environ.get("STROM_CONFIG"):
+        path = Path(environ["STROM_CONFIG"])
+    document = read_table(Document, _read_file(path) if path else {}, "", problems)
+    document = _with_variables(document, environ, problems)
+    document = _with_flags(document, overrides, problems)
+    settings = _resolve(document, overrides, Environment(environ, problems))
+    if problems.errors:
+        raise ConfigError("\n".join(problems.errors))
+    _warn(settings, problems)
+    return msgspec.structs.replace(settings, warnings=tuple(problems.warnings))
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or 'not a file'}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: no valid TOML: {error}") from None
+
+
+def _with_variables(document: Document, environ: Mapping[str, str], problems: Problems) -> Document:
+    for variable, (section, key) in VARIABLES.items():
+        text = environ.get(variable, "").strip()
+        if text:
+            value = text.lower() if key in ("log_level", "log_format", "required", "reasoning") else text
+            document = _with(document, (section, key), value, variable, problems)
+    return document
+
+
+def _with_flags(document: Document, overrides: Overrides, problems: Problems) -> Document:
+    for key in ("host", "port", "workers", "log_level"):
+        value = getattr(overrides, key)
+        if value is not None:
+            document = _with(document, ("server", key), value, f"--{key.replace('_', '-')}", problems)
+    return document
+
+
+def _with(document: Document, place: tuple[str, str], value: object, source: str, problems: Problems) -> Document:
+    """The document with one value replaced; `source` stands for its path in an error."""
+    section, key = place
+    hint = get_type_hints(_SECTIONS[section], include_extras=True)[key]
+    try:
+        converted = msgspec.convert(value, hint, strict=False)
+    except msgspec.ValidationError as error:
+        problems.add(source, reword(str(error)))
+        return document
+    changed = msgspec.structs.replace(getattr(document, section), **{key: converted})
+    return msgspec.structs.replace(document, **{section: changed})
+
+
+def _resolve(document: Document, overrides: Overrides, environment: Environment) -> Settings:
+    problems = environment.problems
+    _check_urls(document, problems)
+    if document.server.routing_block in _RESERVED:
+        problems.add("server.routing_block", "is a name the protocols use themselves")
+    providers = resolve_providers(document.providers, environment)
+    add_backends(overrides.backends, providers, environment)
+    models = resolve_models(document.models, providers, problems)
+    check_policies(document.policies, problems)
+    return Settings(
+        server=document.server,
+        store_url=document.store.url,
+        shared_url=document.shared.url,
+        auth=document.auth,
+        providers=providers,
+        models=models,
+        policies=document.policies,
+        keys=resolve_keys(document.keys, document.policies, environment),
+    )
+
+
+def _check_urls(document: Document, problems: Problems) -> None:
+    try:
+        parse_store_url(document.store.url)
+    except ConfigError as error:
+        problems.add("store.url", error.message)
+    if document.shared.url != "memory://":
+        redis = document.shared.url.startswith(("redis://", "rediss://"))
+        what = "Redis is not available in this version; use memory://" if redis else "expected memory://"
+        problems.add("shared.url", what)
+
+
+def _warn(settings: Settings, problems: Problems) -> None:
+    if settings.auth_required and not settings.keys:
+        problems.warn("keys", "callers must present a key, but there are no [[keys]]: every call will be refused")
+    if settings.auth.required is False and not settings.on_loopback:
+        problems.warn("auth.required", f"anyone who reaches {settings.server.host} can use this gateway")

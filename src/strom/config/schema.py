@@ -1,0 +1,116 @@
+"""The shape of the configuration file: one frozen struct per table, exactly the keys of product.md section 4.
+
+Bounds stand in the types; what needs more than one value to judge (references, duplicates, the environment) is in
+`resolve.py`. Where a table already has the form in which the gateway uses it, that struct is taken from where it is used.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from strom.core.access import Limits, PolicySettings, Positive
+from strom.upstreams.settings import Price, ProtocolName, Timeouts
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+Words = Annotated[str, msgspec.Meta(min_length=1)]
+ProviderName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+"""No slash: models are reached as provider/model."""
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["console", "json"]
+
+
+class ServerSettings(msgspec.Struct, frozen=True):
+    """`[server]`. Port 0 takes any free port."""
+
+    host: Words = "127.0.0.1"
+    port: Port = 8080
+    workers: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
+    max_body_bytes: Positive = 33_554_432
+    max_head_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 65_536
+    max_frame_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 16_777_216
+    """An upstream's longest frame or line: streams.md section 10."""
+    head_timeout_s: Seconds = 30.0
+    body_timeout_s: Seconds = 120.0
+    keep_alive_s: Seconds = 75.0
+    heartbeat_s: Seconds = 15.0
+    shutdown_grace_s: NotNegative = 30.0
+    routing_block: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")] = "strom"
+    """Name of the routing block; "off": none."""
+    reasoning: Literal["native", "text", "drop"] = "native"
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "console"
+
+
+class StoreTable(msgspec.Struct, frozen=True):
+    url: Words = "sqlite:///strom.db"
+
+
+class SharedTable(msgspec.Struct, frozen=True):
+    url: Words = "memory://"
+
+
+class AuthSettings(msgspec.Struct, frozen=True):
+    """`[auth]`. "auto": no key is asked for on a loopback address, and one is elsewhere."""
+
+    required: Literal["auto"] | bool = "auto"
+
+
+class ProviderTable(msgspec.Struct, frozen=True):
+    name: ProviderName
+    kind: str = "generic"
+    protocol: ProtocolName | None = None
+    base_url: Words | None = None
+    api_key_env: Words | None = None
+    region: Words | None = None
+    sovereignty_class: Words | None = None
+    retention: Words | None = None
+    timeouts: Timeouts = Timeouts()
+    quirks: dict[str, Any] = {}
+    """Some fields of `strom.protocols.codec.Quirks`."""
+
+
+class EndpointTable(msgspec.Struct, frozen=True):
+    """`id` None: provider/model. `model` None: the name of the model it belongs to."""
+
+    provider: Words
+    id: Words | None = None
+    model: Words | None = None
+    order: Annotated[int, msgspec.Meta(ge=0)] = 1
+    weight: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    context_window: Positive | None = None
+    price: Price | None = None
+
+
+class ModelTable(msgspec.Struct, frozen=True):
+    name: Words
+    aliases: tuple[str, ...] = ()
+    endpoints: tuple[EndpointTable, ...] = ()
+
+
+class KeyTable(msgspec.Struct, frozen=True):
+    """Exactly one of `key_env` and `key_sha256` is set."""
+
+    name: Words
+    key_env: Words | None = None
+    key_sha256: str | None = None
+    policy: Words | None = None
+    models: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    admin: bool = False
+
+
+class Document(msgspec.Struct, frozen=True):
+    """The whole file."""
+
+    server: ServerSettings = ServerSettings()
+    store: StoreTable = StoreTable()
+    shared: SharedTable = SharedTable()
+    auth: AuthSettings = AuthSettings()
+    providers: tuple[ProviderTable, ...] = ()
+    models: tuple[ModelTable, ...] = ()
+    policies: tuple[PolicySettings, ...] = ()
+    keys: tuple[KeyTable, ...] = ()

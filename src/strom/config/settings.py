@@ -1,0 +1,61 @@
+"""The resolved configuration: what `load_settings` gives, what the composition root builds the gateway from."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import msgspec
+
+from strom.config.schema import AuthSettings, LogLevel, ServerSettings
+from strom.core.access import KeySettings, PolicySettings
+from strom.upstreams.settings import ModelSettings, ProtocolName, ProviderSettings
+
+
+class Backend(msgspec.Struct, frozen=True):
+    """One `--backend URL [--protocol P] [--api-key-env NAME]`."""
+
+    url: str
+    protocol: ProtocolName | None = None
+    api_key_env: str | None = None
+
+
+class Overrides(msgspec.Struct, frozen=True):
+    """What the command line says. None: nothing. `backends` are added to the file's providers."""
+
+    host: str | None = None
+    port: int | None = None
+    workers: int | None = None
+    log_level: LogLevel | None = None
+    backends: tuple[Backend, ...] = ()
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """`providers` keeps the order of the file. `models` is empty when there are no `[[models]]`: then every provider's models
+    are reached as provider/model, and with one provider any name passes.
+    """
+
+    server: ServerSettings = ServerSettings()
+    store_url: str = "sqlite:///strom.db"
+    shared_url: str = "memory://"
+    auth: AuthSettings = AuthSettings()
+    providers: dict[str, ProviderSettings] = {}
+    models: tuple[ModelSettings, ...] = ()
+    policies: tuple[PolicySettings, ...] = ()
+    keys: tuple[KeySettings, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What the operator should know, one line each, with its path in the file."""
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can reach the gateway."""
+        if self.server.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.server.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def auth_required(self) -> bool:
+        """Whether callers must present a key: what "auto" comes to."""
+        return not self.on_loopback if self.auth.required == "auto" else self.auth.required
