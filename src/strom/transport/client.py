@@ -11,11 +11,24 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from strom.transport.connect import ConnectError, Proxies, TlsContexts, connect
+from strom.transport.connect import ConnectError, Proxies, Proxy, TlsContexts, connect
 from strom.transport.connection import NativeUpstreamExchange, UpstreamConnection
-from strom.transport.heads import request_head
-from strom.transport.pool import IDLE_S, Pool
+from strom.transport.heads import RequestRoute, request_head
+from strom.transport.pool import IDLE_S, Pool, Shelf
 from strom.transport.types import Origin, OutgoingRequest, ResponseReceiver, TransportFailure, UpstreamExchange
+
+
+class _Route:
+    """What the client knows of one origin: how it is reached, and its idle connections."""
+
+    __slots__ = ("head", "origin", "proxy", "shelf")
+
+    def __init__(self, origin: Origin, proxy: Proxy | None, shelf: Shelf[UpstreamConnection]) -> None:
+        self.origin = origin
+        self.proxy = proxy
+        self.shelf = shelf
+        lines = proxy.authorization if proxy is not None and origin.scheme == "http" else None
+        self.head = RequestRoute.to(origin, proxy_lines=lines)
 
 
 class NativeClient:
@@ -25,6 +38,7 @@ class NativeClient:
         self._pool: Pool[UpstreamConnection] = Pool(idle_s)
         self._proxies = Proxies(os.environ if environ is None else environ)
         self._tls = TlsContexts()
+        self._routes: dict[Origin, _Route] = {}
         self._connecting: set[asyncio.Task[None]] = set()
         self._closed = False
         self._opened = self._reused = self._sent_again = 0
@@ -34,18 +48,15 @@ class NativeClient:
     ) -> UpstreamExchange:
         """Raises ValueError for a request that is none (bad header, target, method)."""
         loop = asyncio.get_running_loop()
-        proxy = self._proxies.choose(origin)
-        via = proxy.authorization if proxy is not None and origin.scheme == "http" else None
-        head = request_head(origin, request, via_proxy=via)
-        call = NativeUpstreamExchange(origin, request.method, head, request.body)
-        call.receiver = receiver
+        route = self._routes.get(origin) or self._new_route(origin)
+        call = NativeUpstreamExchange(request.method, request_head(route.head, request), request.body, receiver)
         call.connect_timeout_s = connect_timeout_s
         if self._closed:
             loop.call_soon(call.fail, TransportFailure("connect", "the client is closed", sent=False))
             return call
-        connection = self._pool.take(origin, loop)
+        connection = self._pool.take(route.shelf, loop)
         if connection is None:
-            self._connect(call)
+            self._connect(call, route)
         else:
             self._reused += 1
             connection.begin(call, receiver, reused=True)
@@ -69,31 +80,31 @@ class NativeClient:
     def release(self, connection: UpstreamConnection) -> bool:
         if self._closed:
             return False
-        self._pool.put(connection.origin, connection, asyncio.get_running_loop())
+        self._pool.put(connection.shelf, connection, asyncio.get_running_loop())
         return True
 
-    def forget(self, connection: UpstreamConnection) -> None:
-        self._pool.remove(connection.origin, connection)
-
-    def send_again(self, call: NativeUpstreamExchange) -> None:
+    def send_again(self, call: NativeUpstreamExchange, origin: Origin) -> None:
         self._sent_again += 1
-        self._connect(call)
+        self._connect(call, self._routes[origin])
 
     # -- new connections
 
-    def _connect(self, call: NativeUpstreamExchange) -> None:
-        call.connecting = task = asyncio.get_running_loop().create_task(self._open_for(call))
+    def _new_route(self, origin: Origin) -> _Route:
+        route = self._routes[origin] = _Route(origin, self._proxies.choose(origin), self._pool.new_shelf())
+        return route
+
+    def _connect(self, call: NativeUpstreamExchange, route: _Route) -> None:
+        call.connecting = task = asyncio.get_running_loop().create_task(self._open_for(call, route))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
-    async def _open_for(self, call: NativeUpstreamExchange) -> None:
-        origin = call.origin
+    async def _open_for(self, call: NativeUpstreamExchange, route: _Route) -> None:
         try:
             connection = await connect(
-                origin,
-                self._proxies.choose(origin),
+                route.origin,
+                route.proxy,
                 self._tls,
-                lambda: UpstreamConnection(self, origin),
+                lambda: UpstreamConnection(self, route.origin, route.shelf),
                 timeout_s=call.connect_timeout_s,
             )
         except ConnectError as error:

@@ -71,11 +71,7 @@ class Owner(Protocol):
         """Takes back a connection that is whole; False: it is to be closed."""
         ...
 
-    def forget(self, connection: UpstreamConnection) -> None:
-        """An idle connection was lost."""
-        ...
-
-    def send_again(self, call: NativeUpstreamExchange) -> None:
+    def send_again(self, call: NativeUpstreamExchange, origin: Origin) -> None:
         """Sends over a fresh connection."""
         ...
 
@@ -84,16 +80,15 @@ class NativeUpstreamExchange:
     """A request under way: connecting, or on a connection, or over (then `receiver` is None)."""
 
     __slots__ = (
-        "body", "connect_timeout_s", "connecting", "connection", "decoder", "head", "method", "origin", "paused", "receiver",
+        "body", "connect_timeout_s", "connecting", "connection", "decoder", "head", "method", "paused", "receiver",
     )  # fmt: skip
 
-    def __init__(self, origin: Origin, method: str, head: bytes, body: bytes) -> None:
-        self.origin = origin
+    def __init__(self, method: str, head: bytes, body: bytes, receiver: ResponseReceiver) -> None:
         self.method = method
         self.head = head
         self.body = body
         """What is sent; both are dropped when the response begins."""
-        self.receiver: ResponseReceiver | None = None
+        self.receiver: ResponseReceiver | None = receiver
         self.connect_timeout_s = 0.0
         self.connecting: asyncio.Task[None] | None = None
         self.connection: UpstreamConnection | None = None
@@ -140,12 +135,14 @@ class UpstreamConnection(asyncio.Protocol):
 
     __slots__ = (
         "_by_close", "_call", "_extra", "_headers", "_interim", "_keep_alive", "_origin", "_owner", "_parser",
-        "_phase", "_receiver", "_reused", "_transport", "_unread_bytes", "idle_since",
+        "_phase", "_receiver", "_reused", "_transport", "_unread_bytes", "idle_since", "shelf",
     )  # fmt: skip
 
-    def __init__(self, owner: Owner, origin: Origin) -> None:
+    def __init__(self, owner: Owner, origin: Origin, shelf: dict[UpstreamConnection, None]) -> None:
         self._owner = owner
         self._origin = origin
+        self.shelf = shelf
+        """Where it stands while idle."""
         self._parser = httptools.HttpResponseParser(self)
         self._call: NativeUpstreamExchange | None = None
         self._receiver: ResponseReceiver = _NOBODY
@@ -156,10 +153,6 @@ class UpstreamConnection(asyncio.Protocol):
         self._phase = _IDLE
         self._by_close = self._extra = self._interim = self._keep_alive = self._reused = False
         self.idle_since = 0.0
-
-    @property
-    def origin(self) -> Origin:
-        return self._origin
 
     def is_whole(self) -> bool:
         return self._phase == _IDLE and self._transport is not None and not self._transport.is_closing()
@@ -282,22 +275,20 @@ class UpstreamConnection(asyncio.Protocol):
             return True
         if self._phase == _IDLE:
             # An answer nobody asked for: who knows what the next one would belong to.
-            self._owner.forget(self)
+            self.shelf.pop(self, None)
             self.drop()
         return False
 
     def _judge_framing(self, status: int, method: str) -> None:
         length = coding = None
-        size = 0
         for name, value in self._headers:
-            size += len(name) + len(value)
             if name == b"content-length":
                 length = value
             elif name == b"transfer-encoding":
                 coding = value
-        self._unread_bytes = 0
-        if size > MAX_HEAD_BYTES:
+        if self._unread_bytes > MAX_HEAD_BYTES and _size(self._headers) > MAX_HEAD_BYTES:
             raise _Broken("too_large", "response head too large")
+        self._unread_bytes = 0
         if coding is not None and coding.lower() != b"chunked":
             raise _Broken("protocol", "transfer coding other than chunked")
         bodiless = status in BODILESS_STATUSES or method == "HEAD"
@@ -346,7 +337,7 @@ class UpstreamConnection(asyncio.Protocol):
         if phase == _CLOSED:
             return
         if phase == _IDLE:
-            self._owner.forget(self)
+            self.shelf.pop(self, None)
             self.drop()
         elif exc is not None and not isinstance(exc, OSError):
             self._fail("protocol", f"failed inside the receiver: {type(exc).__name__}")
@@ -364,7 +355,7 @@ class UpstreamConnection(asyncio.Protocol):
         if self._reused and call is not None:
             call.connection = None
             self.drop()
-            self._owner.send_again(call)
+            self._owner.send_again(call, self._origin)
         else:
             self._fail("closed_before_response", _reason(exc, "request"))
 
@@ -389,6 +380,10 @@ class UpstreamConnection(asyncio.Protocol):
         if self._transport is None:
             raise RuntimeError("not connected")
         return self._transport
+
+
+def _size(headers: Headers) -> int:
+    return sum(len(name) + len(value) for name, value in headers)
 
 
 def _reason(exc: Exception | None, where: str) -> str:

@@ -88,6 +88,8 @@ class Decoder:
 def content_coding(headers: Headers) -> str | None:
     """The content coding a response declares; None for none. Several come out joined, which no decoder knows."""
     values = [value for name, value in headers if name == b"content-encoding"]
+    if not values:
+        return None
     coding = b", ".join(values).decode("latin-1").strip().lower()
     return None if coding in ("", "identity") else coding.removeprefix("x-")
 

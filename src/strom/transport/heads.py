@@ -9,15 +9,17 @@ Source: RFC 9110 section 5 (fields), RFC 9112 sections 3 to 6 (start lines, fram
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from http import HTTPStatus
+
+import msgspec
 
 from strom.transport.types import Headers, Origin, OutgoingRequest
 
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_HOST = re.compile(rb"[!-~\x80-\xff]+")
 _TARGET = re.compile(r"[!-\"$-~]+")
 _OWNED = frozenset(
-    {b"connection", b"content-length", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
+    {b"connection", b"content-length", b"host", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 )
 
 _STATUS_LINES = {
@@ -27,13 +29,18 @@ _STATUS_LINES = {
 BODILESS_STATUSES = frozenset({204, 304})
 
 
-@lru_cache(maxsize=1024)
-def _checked_name(name: bytes) -> bytes:
+_known_names: set[bytes] = set()
+"""Names found good once: a gateway uses the same few all its life."""
+_MAX_KNOWN_NAMES = 1024
+
+
+def _check_name(name: bytes) -> None:
     if _TOKEN.fullmatch(name) is None:
         raise ValueError(f"not a header name: {name!r}")
     if name.lower() in _OWNED:
         raise ValueError(f"header {name!r} is the transport's own")
-    return name
+    if len(_known_names) < _MAX_KNOWN_NAMES:
+        _known_names.add(name)
 
 
 def _status_line(status: int) -> bytes:
@@ -46,14 +53,18 @@ def _status_line(status: int) -> bytes:
 
 
 def _assemble(start: bytes, headers: Headers, own: bytes) -> bytes:
-    lines = [start]
+    parts = [start]
     for name, value in headers:
-        lines.append(b"%b: %b\r\n" % (_checked_name(name), value))
-    head = b"".join(lines)
+        if name not in _known_names:
+            _check_name(name)
+        parts += (name, b": ", value, b"\r\n")
+    parts += (own, b"\r\n")
+    head = b"".join(parts)
     # Every line brings one CR and one LF: more of them, or a NUL, can only have come with a value.
-    if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:
+    lines = len(headers) + 2 + own.count(b"\n")
+    if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
         raise ValueError("a header value holds CR, LF or NUL")
-    return b"%b%b\r\n" % (head, own)
+    return head
 
 
 def response_head(status: int, headers: Headers, own: bytes) -> bytes:
@@ -61,18 +72,32 @@ def response_head(status: int, headers: Headers, own: bytes) -> bytes:
     return _assemble(_status_line(status), headers, own)
 
 
-def request_head(origin: Origin, request: OutgoingRequest, *, via_proxy: bytes | None = None) -> bytes:
-    """`via_proxy`: the lines for an http proxy, which also makes the target absolute; None: straight to the origin."""
-    if _TOKEN.fullmatch(request.method.encode()) is None or _TARGET.fullmatch(request.target) is None:
+def request_head(route: RequestRoute, request: OutgoingRequest) -> bytes:
+    """The head of a request with content-length where a body is sent or expected."""
+    method = request.method
+    if _TARGET.fullmatch(request.target) is None or _TOKEN.fullmatch(method.encode()) is None:
         raise ValueError("not a request method or target")
-    target = request.target.encode()
-    own = b"connection: keep-alive\r\n"
-    if via_proxy is not None:
-        target = b"http://%b%b" % (origin.authority, target)
-        own += via_proxy
-    if request.body or request.method in ("POST", "PUT", "PATCH"):
+    own = route.own_lines
+    if request.body or method in ("POST", "PUT", "PATCH"):
         own = b"content-length: %d\r\n%b" % (len(request.body), own)
-    start = b"%b %b HTTP/1.1\r\n" % (request.method.encode(), target)
-    if b"\r" in origin.authority or b"\n" in origin.authority:
-        raise ValueError("not a host name")
-    return _assemble(start, [(b"host", origin.authority), *request.headers], own)
+    start = b"%b %b%b HTTP/1.1\r\n" % (method.encode(), route.target_prefix, request.target.encode())
+    return _assemble(start, request.headers, own)
+
+
+class RequestRoute(msgspec.Struct, frozen=True):
+    """What all requests to one origin have in common: the transport's own lines, and what an http proxy needs before
+    the target."""
+
+    own_lines: bytes
+    target_prefix: bytes = b""
+
+    @classmethod
+    def to(cls, origin: Origin, *, proxy_lines: bytes | None = None) -> RequestRoute:
+        """`proxy_lines`: header lines for an http proxy, maybe none; None: the origin itself reads the request."""
+        authority = origin.authority
+        if _HOST.fullmatch(authority) is None:
+            raise ValueError("not a host name")
+        own = b"host: %b\r\nconnection: keep-alive\r\n" % authority
+        if proxy_lines is None:
+            return cls(own)
+        return cls(own + proxy_lines, b"http://" + authority)

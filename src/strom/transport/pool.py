@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 from typing import Generic, Protocol, TypeVar
 
-from strom.transport.types import Origin
-
 IDLE_S = 4.0
 
 
@@ -29,57 +27,59 @@ class Poolable(Protocol):
 ConnectionT = TypeVar("ConnectionT", bound=Poolable)
 
 
+Shelf = dict[ConnectionT, None]
+"""The idle connections to one origin, oldest first. A dict as an ordered set: taking the newest and removing any one are
+both O(1)."""
+
+
 class Pool(Generic[ConnectionT]):
     def __init__(self, idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
-        # Dicts as ordered sets: taking the newest and removing any one are both O(1).
-        self._idle: dict[Origin, dict[ConnectionT, None]] = {}
+        self._shelves: list[Shelf[ConnectionT]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return sum(map(len, self._idle.values()))
+        return sum(map(len, self._shelves))
 
-    def take(self, origin: Origin, loop: asyncio.AbstractEventLoop) -> ConnectionT | None:
+    def new_shelf(self) -> Shelf[ConnectionT]:
+        """For one more origin; it stays as long as the pool."""
+        shelf: Shelf[ConnectionT] = {}
+        self._shelves.append(shelf)
+        return shelf
+
+    def take(self, shelf: Shelf[ConnectionT], loop: asyncio.AbstractEventLoop) -> ConnectionT | None:
         """The connection that became idle last, or None."""
         if loop is not self._loop:
             self._adopt(loop)
-        idle = self._idle.get(origin)
+        if not shelf:
+            return None
         oldest = loop.time() - self._idle_s
-        while idle:
-            connection, _ = idle.popitem()
+        while shelf:
+            connection, _ = shelf.popitem()
             if connection.idle_since > oldest and connection.is_whole():
                 return connection
             connection.drop()
         return None
 
-    def put(self, origin: Origin, connection: ConnectionT, loop: asyncio.AbstractEventLoop) -> None:
+    def put(self, shelf: Shelf[ConnectionT], connection: ConnectionT, loop: asyncio.AbstractEventLoop) -> None:
         if loop is not self._loop:
             self._adopt(loop)
         connection.idle_since = loop.time()
-        idle = self._idle.get(origin)
-        if idle is None:
-            idle = self._idle[origin] = {}
-        idle[connection] = None
+        shelf[connection] = None
         if self._timer is None:
             self._timer = loop.call_later(self._idle_s, self._expire)
 
-    def remove(self, origin: Origin, connection: ConnectionT) -> None:
-        """Forgets a connection that is idle no longer; nothing happens if it is not in the pool."""
-        idle = self._idle.get(origin)
-        if idle is not None:
-            idle.pop(connection, None)
-
     def clear(self) -> None:
-        """Drops everything. From another loop than the pool's this only forgets; the sockets close with their objects."""
+        """Drops everything. Connections of a loop that is closed are only forgotten."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        idle, self._idle = self._idle, {}
-        if self._loop is None or self._loop.is_closed():
-            return
-        for connections in idle.values():
-            for connection in connections:
+        alive = self._loop is not None and not self._loop.is_closed()
+        for shelf in self._shelves:
+            connections = list(shelf)
+            shelf.clear()
+            for connection in connections if alive else ():
                 connection.drop()
 
     def _adopt(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -94,15 +94,12 @@ class Pool(Generic[ConnectionT]):
         if loop is None:
             return
         oldest = loop.time() - self._idle_s
-        for origin in list(self._idle):
-            idle = self._idle[origin]
-            for connection in list(idle):
+        for shelf in self._shelves:
+            for connection in list(shelf):
                 if connection.idle_since > oldest:
                     break
-                del idle[connection]
+                del shelf[connection]
                 connection.drop()
-            if not idle:
-                del self._idle[origin]
-        if self._idle:
-            first = min(next(iter(idle)).idle_since for idle in self._idle.values())
+        first = min((next(iter(shelf)).idle_since for shelf in self._shelves if shelf), default=None)
+        if first is not None:
             self._timer = loop.call_at(first + self._idle_s, self._expire)

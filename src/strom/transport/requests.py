@@ -18,7 +18,7 @@ import msgspec
 from strom.transport.types import Headers, Refusal, RefusalReason
 
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=:\[\]\-]*")
-_METHODS_WITH_STAR = ("OPTIONS",)
+_JUDGED = frozenset({b"host", b"content-length", b"transfer-encoding", b"expect"})
 
 
 class Refused(Exception):
@@ -46,7 +46,7 @@ def bad_request(detail: str) -> Refused:
 def split_target(target: bytes) -> tuple[str, str]:
     """Path and query of a target in origin or absolute form (RFC 9112 section 3.2); "*" stays as it is."""
     text = target.decode("latin-1")
-    if text[:1] not in ("/", "*"):
+    if not text.startswith(("/", "*")):
         _, found, rest = text.partition("://")
         if not found:
             raise bad_request("request target in no known form")
@@ -65,22 +65,35 @@ def judge(method: str, target: bytes, version: str, headers: Headers) -> Request
     if b"#" in target:
         raise bad_request("fragment in the request target")
     path, query = split_target(target)
-    if path == "*" and method not in _METHODS_WITH_STAR:
+    if path == "*" and method != "OPTIONS":
         raise bad_request("request target * is for OPTIONS alone")
-    hosts: list[bytes] = []
+    judged = [field for field in headers if field[0] in _JUDGED]
+    length, chunked, expects = _judge_fields(judged, version)
+    return RequestPlan(path, query, length, chunked, expects)
+
+
+def _judge_fields(fields: Headers, version: str) -> tuple[int | None, bool, bool]:
+    """Content-length, whether chunked, whether 100 Continue is awaited."""
     length: int | None = None
     chunked = expects = False
-    for name, value in headers:
+    host: bytes | None = None
+    for name, value in fields:
         if name == b"host":
-            hosts.append(value)
+            if host is not None:
+                raise bad_request("more than one host header")
+            host = value
         elif name == b"content-length":
             length = int(value)
         elif name == b"transfer-encoding":
             chunked = _judge_coding(value, version)
-        elif name == b"expect":
+        else:
             expects = _judge_expectation(value)
-    _judge_hosts(hosts, version)
-    return RequestPlan(path, query, length, chunked, expects and version == "1.1")
+    if host is None:
+        if version == "1.1":
+            raise bad_request("no host header")
+    elif _HOST.fullmatch(host) is None:
+        raise bad_request("host header is no host")
+    return length, chunked, expects and version == "1.1"
 
 
 def _judge_coding(value: bytes, version: str) -> bool:
@@ -95,13 +108,3 @@ def _judge_expectation(value: bytes) -> bool:
     if value.lower() != b"100-continue":
         raise Refused(417, "expectation_failed", "expectation other than 100-continue")
     return True
-
-
-def _judge_hosts(hosts: list[bytes], version: str) -> None:
-    if len(hosts) > 1:
-        raise bad_request("more than one host header")
-    if not hosts:
-        if version == "1.1":
-            raise bad_request("no host header")
-    elif _HOST.fullmatch(hosts[0]) is None:
-        raise bad_request("host header is no host")

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections import deque
 from typing import Protocol, cast
 
 import httptools
@@ -55,7 +54,7 @@ class ServerConnection(asyncio.Protocol):
     """A client's connection, from accepted to lost."""
 
     __slots__ = (
-        "_advancing", "_backlog", "_body", "_current", "_deadline", "_deaf", "_discarded", "_draining",
+        "_advancing", "_backlog", "_begun", "_body", "_current", "_deadline", "_deaf", "_discarded", "_draining",
         "_expected", "_fires_at", "_handler", "_head_bytes", "_headers", "_incoming", "_limits", "_loop", "_parser",
         "_paused", "_peer", "_phase", "_plan", "_raw_bytes", "_reading_paused", "_ready", "_roster", "_skip_head", "_target",
         "_timer", "_trailers", "transport",
@@ -69,7 +68,7 @@ class ServerConnection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._peer = ""
         self._current: NativeExchange | None = None
-        self._ready: deque[NativeExchange] | None = None
+        self._ready: list[NativeExchange] | None = None
         self._incoming: NativeExchange | None = None
         self._plan: RequestPlan | None = None
         self._phase = _IDLE
@@ -78,7 +77,7 @@ class ServerConnection(asyncio.Protocol):
         self._body: bytearray | None = None
         self._head_bytes = self._raw_bytes = self._trailers = 0
         self._backlog = self._discarded = 0
-        self._deaf = self._draining = self._expected = False
+        self._begun = self._deaf = self._draining = self._expected = False
         self._paused = self._reading_paused = self._advancing = self._skip_head = False
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = self._fires_at = _NEVER
@@ -97,12 +96,20 @@ class ServerConnection(asyncio.Protocol):
         if self._deaf:
             self._discard(len(data))
             return
+        size = len(data)
         if self._phase == _BODY:
-            self._raw_bytes += len(data)
+            self._raw_bytes += size
             self._feed(data)
         else:
-            self._feed_head(data)
-        self._after_read(len(data))
+            self._head_bytes += size
+            if self._head_bytes <= self._limits.max_head_bytes:
+                self._feed(data)
+            else:
+                self._feed_long(data)
+        if self._current is None:
+            self._advance()
+        else:
+            self._hold_back(size)
 
     def eof_received(self) -> bool:
         if self._current is not None:
@@ -114,7 +121,6 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._roster.remove(self)
-        self._wait(_NEVER)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -144,8 +150,6 @@ class ServerConnection(asyncio.Protocol):
         elif close or self._draining:
             self._close()
         else:
-            limits = self._limits
-            self._wait((limits.keep_alive_s, limits.head_timeout_s, limits.body_timeout_s)[self._phase])
             self._advance()
 
     def response_aborted(self, *, reset: bool) -> None:
@@ -179,8 +183,7 @@ class ServerConnection(asyncio.Protocol):
         self._target = b""
         self._headers = []
         self._trailers = 0
-        if self._current is None:
-            self._wait(self._limits.head_timeout_s)
+        self._begun = True
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -188,15 +191,13 @@ class ServerConnection(asyncio.Protocol):
             raise Refused(414, "head_too_large", "request target too long")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._phase == _BODY:
-            # A trailer: counted and dropped, since nothing in a request's trailers is of use here.
-            self._trailers += 1
-            if self._trailers > _MAX_TRAILERS:
-                raise bad_request("too many trailers")
+        if self._phase == _HEAD:
+            self._headers.append((name.lower(), value.strip(b" \t")))
             return
-        self._headers.append((name.lower(), value.strip(b" \t")))
-        if len(self._headers) > self._limits.max_header_count:
-            raise Refused(431, "head_too_large", "too many header fields")
+        # A trailer: counted and dropped, since nothing in a request's trailers is of use here.
+        self._trailers += 1
+        if self._trailers > _MAX_TRAILERS:
+            raise bad_request("too many trailers")
 
     def on_headers_complete(self) -> None:
         self._raw_bytes = self._head_bytes = 0
@@ -206,6 +207,8 @@ class ServerConnection(asyncio.Protocol):
             return
         method = self._parser.get_method().decode()
         version = self._parser.get_http_version()
+        if len(self._headers) > self._limits.max_header_count:
+            raise Refused(431, "head_too_large", "too many header fields")
         self._plan = plan = judge(method, self._target, version, self._headers)
         head = RequestHead(method, plan.path, plan.query, self._headers, version, self._peer)
         self._incoming = NativeExchange(self, head, closes=not self._parser.should_keep_alive())
@@ -234,15 +237,11 @@ class ServerConnection(asyncio.Protocol):
 
     # -- reading
 
-    def _feed_head(self, data: bytes) -> None:
-        """Feeds at most as much as a head may have; what follows a complete head goes on as usual."""
-        room = self._limits.max_head_bytes - self._head_bytes
-        self._head_bytes += min(len(data), room)
-        if len(data) <= room:
-            self._feed(data)
-            return
+    def _feed_long(self, data: bytes) -> None:
+        """Feeds as much as a head may have; if it is complete then, the rest follows."""
+        room = len(data) - (self._head_bytes - self._limits.max_head_bytes)
         self._feed(data[:room])
-        if self._head_bytes >= self._limits.max_head_bytes:
+        if self._head_bytes > self._limits.max_head_bytes:
             self._refuse(Refused(431, "head_too_large", "request head too large"))
         else:
             self._raw_bytes += len(data) - room
@@ -290,23 +289,12 @@ class ServerConnection(asyncio.Protocol):
     def _has_body(self) -> bool:
         return self._plan is not None and (self._plan.chunked or bool(self._plan.content_length))
 
-    def _after_read(self, size: int) -> None:
-        if self._phase == _BODY:
-            self._check_framing()
-        if self._current is not None:
-            self._backlog += size
-            if self._backlog > self._limits.max_pipelined_bytes and not self._reading_paused:
-                self._reading_paused = True
-                self.transport.pause_reading()
-            return
-        self._advance()
-        if self._phase == _BODY and self._current is None:
-            self._wait(self._limits.body_timeout_s)
-
-    def _check_framing(self) -> None:
-        body_bytes = len(self._body) if self._body is not None else 0
-        if self._raw_bytes > _CHUNK_OVERHEAD_BYTES + (_CHUNK_OVERHEAD_FACTOR + 1) * body_bytes:
-            self._refuse(bad_request("more chunk framing than body"))
+    def _hold_back(self, size: int) -> None:
+        """Bytes came while a request is being answered: pipelined ones, to be bounded."""
+        self._backlog += size
+        if self._backlog > self._limits.max_pipelined_bytes and not self._reading_paused:
+            self._reading_paused = True
+            self.transport.pause_reading()
 
     def _discard(self, size: int) -> None:
         self._discarded += size
@@ -317,8 +305,9 @@ class ServerConnection(asyncio.Protocol):
 
     def _queue(self, exchange: NativeExchange) -> None:
         if self._ready is None:
-            self._ready = deque()
-        self._ready.append(exchange)
+            self._ready = [exchange]
+        else:
+            self._ready.append(exchange)
         if exchange.closes:
             self._deaf = True
 
@@ -328,9 +317,9 @@ class ServerConnection(asyncio.Protocol):
             return
         self._advancing = True
         while self._ready and self._current is None:
-            exchange = self._current = self._ready.popleft()
+            exchange = self._current = self._ready.pop(0)
             exchange.paused = self._paused
-            self._wait(_NEVER)
+            self._deadline = _NEVER
             self._handler(exchange)
         self._advancing = False
         if not self._ready:
@@ -339,15 +328,30 @@ class ServerConnection(asyncio.Protocol):
             self._resume_input()
 
     def _resume_input(self) -> None:
-        """Nothing is being answered: what was held back because of pipelining may come."""
+        """Nothing is being answered: what was held back because of pipelining may come, and patience with the client
+        begins."""
         self._backlog = 0
         if self._reading_paused and not self.transport.is_closing():
             self._reading_paused = False
             self.transport.resume_reading()
-        if self._phase == _BODY and self._expected:
+        limits = self._limits
+        if self._phase == _BODY:
+            self._want_body()
+        elif self._deadline == _NEVER or (self._begun and self._phase == _HEAD):
+            self._begun = False
+            self._wait(limits.keep_alive_s if self._phase == _IDLE else limits.head_timeout_s)
+
+    def _want_body(self) -> None:
+        body_bytes = len(self._body) if self._body is not None else 0
+        if self._raw_bytes > _CHUNK_OVERHEAD_BYTES + (_CHUNK_OVERHEAD_FACTOR + 1) * body_bytes:
+            self._refuse(bad_request("more chunk framing than body"))
+            self._advance()
+            return
+        if self._expected:
             self._expected = False
-            if self._body is None and not self._raw_bytes:
+            if not body_bytes and not self._raw_bytes:
                 self.transport.write(_CONTINUE)
+        self._wait(self._limits.body_timeout_s)
 
     def _too_large(self) -> Refused:
         return Refused(413, "body_too_large", f"request body over {self._limits.max_body_bytes} bytes")
@@ -402,9 +406,6 @@ class ServerConnection(asyncio.Protocol):
     def _wait(self, seconds: float) -> None:
         """Sets the time of patience from now on. A timer that fires too early re-arms itself, so that a connection that
         serves one request after the other touches no timer."""
-        if seconds == _NEVER:
-            self._deadline = _NEVER
-            return
         self._deadline = self._loop.time() + seconds
         if self._timer is None or self._fires_at > self._deadline:
             self._arm()
