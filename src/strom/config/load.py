@@ -18,7 +18,7 @@ from strom.config.models import resolve_models
 from strom.config.providers import Environment, add_backends, resolve_providers
 from strom.config.schema import AuthSettings, Document, ServerSettings, SharedTable, StoreTable
 from strom.config.settings import Overrides, Settings
-from strom.config.tables import Problems, read_table, reword
+from strom.config.tables import Problems, explain, read_table
 from strom.core.errors import ConfigError
 from strom.stores.urls import parse_store_url
 
@@ -97,7 +97,7 @@ def _with(document: Document, place: tuple[str, str], value: object, source: str
     try:
         converted = msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError as error:
-        problems.add(source, reword(str(error)))
+        problems.add(source, explain(hint, value, error))
         return document
     changed = msgspec.structs.replace(getattr(document, section), **{key: converted})
     return msgspec.structs.replace(document, **{section: changed})

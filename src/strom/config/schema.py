@@ -16,9 +16,15 @@ from strom.upstreams.settings import Price, ProtocolName, Timeouts
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
-Words = Annotated[str, msgspec.Meta(min_length=1)]
-ProviderName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Words = Annotated[str, msgspec.Meta(min_length=1, description="text that is not empty")]
+ProviderName = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="letters, digits, dots, dashes and underscores"),
+]
 """No slash: models are reached as provider/model."""
+MemberName = Annotated[
+    str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", description="letters, digits, dashes and underscores")
+]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["console", "json"]
 
@@ -33,12 +39,14 @@ class ServerSettings(msgspec.Struct, frozen=True):
     max_head_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 65_536
     max_frame_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 16_777_216
     """An upstream's longest frame or line: streams.md section 10."""
+    max_reply_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 67_108_864
+    """An upstream's longest whole reply."""
     head_timeout_s: Seconds = 30.0
     body_timeout_s: Seconds = 120.0
     keep_alive_s: Seconds = 75.0
     heartbeat_s: Seconds = 15.0
     shutdown_grace_s: NotNegative = 30.0
-    routing_block: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")] = "strom"
+    routing_block: MemberName = "strom"
     """Name of the routing block; "off": none."""
     reasoning: Literal["native", "text", "drop"] = "native"
     log_level: LogLevel = "info"

@@ -18,7 +18,6 @@ import msgspec
 
 T = TypeVar("T", bound=msgspec.Struct)
 _WHERE = re.compile(r" - at `\$(?P<path>.*)`$")
-_PATTERN = re.compile(r"matching regex '(?P<pattern>.*)'")
 _BLANKS: dict[object, object] = {str: "", int: 0, float: 0.0, bool: False, tuple: ()}
 _KEY_NAMES = frozenset(("key", "api_key", "apikey", "api-key", "token", "secret", "password"))
 
@@ -78,11 +77,18 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def reword(message: str) -> str:
-    """An error of msgspec's in the words of a configuration."""
-    text = _WHERE.sub("", message).replace("`", "")
-    if _PATTERN.search(text):
-        return "has characters that are not allowed here"
+def explain(hint: Any, item: object, error: msgspec.ValidationError) -> str:
+    """What was expected, in the words of a configuration, without the value."""
+    choices = _choices(hint)
+    if choices:
+        near = suggestion(item, choices) if isinstance(item, str) else ""
+        return f"expected one of {', '.join(choices)}{near}"
+    described = [
+        meta.description for one in _members(hint) for meta in getattr(one, "__metadata__", ()) if meta.description
+    ]
+    if described:
+        return f"expected {described[0]}"
+    text = _WHERE.sub("", str(error)).replace("`", "")
     text = text.replace("float", "number").replace("object", "table").replace("array", "list")
     return text[:1].lower() + text[1:]
 
@@ -112,11 +118,7 @@ def _read_leaf(hint: Any, item: object, path: str, problems: Problems) -> tuple[
         return True, msgspec.convert(item, hint)
     except msgspec.ValidationError as error:
         inner = _WHERE.search(str(error))
-        choices = _choices(hint)
-        what = f"expected {' or '.join(choices)}" if choices else reword(str(error))
-        if choices and isinstance(item, str):
-            what += suggestion(item, choices)
-        problems.add(path + (inner["path"] if inner else ""), what)
+        problems.add(path + (inner["path"] if inner else ""), explain(hint, item, error))
         return False, None
 
 

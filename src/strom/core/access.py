@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-Currency = Annotated[str, msgspec.Meta(pattern="^[A-Z]{3}$")]
+Currency = Annotated[str, msgspec.Meta(pattern="^[A-Z]{3}$", description="three capital letters, like EUR")]
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Limits(msgspec.Struct, frozen=True):
 class PolicySettings(msgspec.Struct, frozen=True):
     """What an endpoint must be to serve a call. An endpoint that does not tell a property satisfies no pattern on it."""
 
-    id: str
+    id: Annotated[str, msgspec.Meta(min_length=1, description="text that is not empty")]
     regions: tuple[str, ...] = ()
     sovereignty_classes: tuple[str, ...] = ()
     retentions: tuple[str, ...] = ()
