@@ -55,6 +55,11 @@ class SseParser:
         return frames
 
     @property
+    def idle(self) -> bool:
+        """No byte of an event that is not closed yet has come: the next read begins a new one."""
+        return not self._buffer
+
+    @property
     def pending(self) -> bytes:
         """Bytes of an event that is not closed by a blank line yet."""
         return bytes(self._buffer)
@@ -70,6 +75,7 @@ class SseParser:
             self._at_start = False
             if head.startswith(BOM):
                 self._buffer.clear()
+                self._line_start = self._search = 0
                 return head[len(BOM) :]
         return data
 
@@ -109,7 +115,7 @@ def _frame(raw: bytes) -> Frame:
         return Frame(raw[6:-2], b"", raw)
     event, data = b"", None
     for line in raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
-        name, colon, value = line.partition(b":")
+        name, _, value = line.partition(b":")
         if not line or not name:
             continue
         if value.startswith(b" "):

@@ -21,11 +21,11 @@ class FrameTemplate:
         self._least = 1 << 62
 
     def learn(self, raw: bytes, text: bytes) -> None:
-        """`raw` is a whole frame in which `"text"` stands exactly once; otherwise nothing is learned."""
+        """`raw` is a whole frame without escapes in which `"text"` stands exactly once; otherwise nothing is learned."""
         needle = b'"' + text + b'"'
         at = raw.find(needle)
-        if not text or at < 0 or raw.find(needle, at + 1) >= 0:
-            return
+        if not text or at < 0 or raw.find(needle, at + 1) >= 0 or b"\\" in raw or not raw.endswith(b"\n"):
+            return  # with an escape in the frame, the text could be written differently in its place and stand elsewhere
         self._prefix = raw[: at + 1]
         self._suffix = raw[at + 1 + len(text) :]
         self._suffix_length = len(self._suffix)
@@ -39,6 +39,18 @@ class FrameTemplate:
         if not data.startswith(self._prefix) or not data.endswith(self._suffix) or len(data) < self._least:
             return None
         text = data[len(self._prefix) : -self._suffix_length]
-        if b'"' in text or b"\\" in text or b"\n" in text:
+        if b'"' in text or b"\\" in text or min(text) < 32:
+            return None
+        return text
+
+    def match_text(self, data: bytes) -> str | None:
+        """The same, decoded; None as well for what is no UTF-8, and for characters `str.isprintable` refuses."""
+        if not data.startswith(self._prefix) or not data.endswith(self._suffix) or len(data) < self._least:
+            return None
+        try:
+            text = data[len(self._prefix) : -self._suffix_length].decode()
+        except UnicodeDecodeError:
+            return None
+        if '"' in text or "\\" in text or not text.isprintable():
             return None
         return text

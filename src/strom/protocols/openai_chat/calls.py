@@ -1,0 +1,122 @@
+"""Decides which tool call a fragment belongs to, and whether it opens a new one.
+
+Rules (streams.md section 4): fragments belong to their index; a new id with a name opens a call; a new id without a name
+continues the open one; a missing index is the open call's; a missing id is invented once and kept. What real servers add:
+every call has index 0 (the new id with a name decides), no call has an id (a name that comes after complete arguments
+decides), the name is repeated in every delta (llama_cpp.server, `tools_named`), or comes in two pieces before any argument.
+Used by the decoder and by the relay, so that both see the same calls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from strom.core.json_scan import JsonScan
+from strom.protocols.openai_chat.schema import ToolCallPart, arguments_text, id_text
+
+
+class Call:
+    """One call. `block`: the decoder's block index once it is started. `ended`: nothing more is passed on."""
+
+    __slots__ = ("block", "call_id", "custom", "ended", "held", "name", "number", "scan", "their_id")
+
+    def __init__(self, number: int, their_id: str, call_id: str, *, custom: bool) -> None:
+        self.number = number
+        self.their_id = their_id
+        self.call_id = call_id
+        self.custom = custom
+        self.name = ""
+        self.scan = JsonScan()
+        self.block: int | None = None
+        self.held: list[str] = []  # arguments that came before the name did
+        self.ended = False
+
+    @property
+    def complete(self) -> bool:
+        return self.custom or self.scan.complete
+
+
+class Fragment:
+    """A fragment that found its call. `arguments`: as they came; `clean`: what of them is to be passed on."""
+
+    __slots__ = ("arguments", "call", "clean", "name", "opens")
+
+    def __init__(self, call: Call, name: str, arguments: str, *, opens: bool) -> None:
+        self.call = call
+        self.name = name
+        self.arguments = arguments
+        self.clean = arguments if call.custom else call.scan.feed(arguments)
+        self.opens = opens
+
+
+class CallTracker:
+    """All calls of one answer, in order of opening."""
+
+    __slots__ = ("_by_index", "_ids", "_last", "_seed", "calls")
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self._by_index: dict[int, Call] = {}
+        self._ids: dict[str, Call] = {}
+        self._last: Call | None = None
+        self._seed = ""
+
+    def seed(self, response_id: str) -> None:
+        """What invented ids are made of, so that they differ from answer to answer."""
+        self._seed = response_id
+
+    def place(self, part: ToolCallPart) -> Fragment:
+        """Raises DecodeError when the arguments are a broken JSON string."""
+        custom = part.type == "custom" or (part.custom is not None and part.function is None)
+        name, arguments = _contents(part, custom=custom)
+        index, their_id = _number(part.index), id_text(part.id)
+        call = self._candidate(index, their_id)
+        opens = call is None or _opens(call, their_id, name, arguments)
+        if call is None or opens:
+            call = self._open(index, their_id, custom=custom)
+        if name and name != call.name and (opens or call.scan.empty):
+            call.name += name  # the first piece, or one more before any argument
+        self._last = call
+        return Fragment(call, name, arguments, opens=opens)
+
+    def _candidate(self, index: int | None, their_id: str) -> Call | None:
+        if index is not None:
+            return self._by_index.get(index)
+        return self._ids.get(their_id) or self._last
+
+    def _open(self, index: int | None, their_id: str, *, custom: bool) -> Call:
+        number = len(self.calls)
+        call_id = their_id if their_id and their_id not in self._ids else self._invent(number)
+        call = Call(number, their_id, call_id, custom=custom)
+        self.calls.append(call)
+        self._ids[call_id] = call
+        if index is not None:
+            self._by_index[index] = call
+        return call
+
+    def _invent(self, number: int) -> str:
+        digest = hashlib.sha256(f"{self._seed}/{number}".encode("utf-8", "surrogatepass")).hexdigest()
+        return f"call_{digest[:24]}"
+
+
+def _contents(part: ToolCallPart, *, custom: bool) -> tuple[str, str]:
+    if custom:
+        piece = part.custom
+        return (piece.name or "", piece.input or "") if piece is not None else ("", "")
+    function = part.function
+    return (function.name or "", arguments_text(function.arguments)) if function is not None else ("", "")
+
+
+def _number(index: float | str | None) -> int | None:
+    if isinstance(index, str):
+        return int(index) if index.isdecimal() and len(index) < 9 else None
+    return int(index) if index is not None and 0 <= index < 1e9 else None
+
+
+def _opens(call: Call, their_id: str, name: str, arguments: str) -> bool:
+    """Whether a fragment that could continue `call` is the first of another one."""
+    if not name:
+        return False
+    if their_id and their_id != call.their_id and (call.their_id or not call.scan.empty):
+        return True
+    return call.scan.complete and arguments.lstrip().startswith("{")
