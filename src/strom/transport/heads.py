@@ -43,6 +43,11 @@ def _check_name(name: bytes) -> None:
         _known_names.add(name)
 
 
+def check_headers(headers: Headers) -> None:
+    """Raises ValueError for headers that no response may have."""
+    _assemble(b"", headers, b"")
+
+
 def _status_line(status: int) -> bytes:
     line = _STATUS_LINES.get(status)
     if line is None:
@@ -61,7 +66,7 @@ def _assemble(start: bytes, headers: Headers, own: bytes) -> bytes:
     parts += (own, b"\r\n")
     head = b"".join(parts)
     # Every line brings one CR and one LF: more of them, or a NUL, can only have come with a value.
-    lines = len(headers) + 2 + own.count(b"\n")
+    lines = len(headers) + start.count(b"\n") + own.count(b"\n") + 1
     if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
         raise ValueError("a header value holds CR, LF or NUL")
     return head
