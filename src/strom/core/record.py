@@ -46,11 +46,23 @@ class Timing(msgspec.Struct):
     """From dispatch to the upstream's response head."""
 
 
+class UsageParts(msgspec.Struct):
+    """The same counts as disjoint parts, the way they are priced: the first three add up to the whole input."""
+
+    input: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    output: int | None = None
+
+
 class RecordUsage(msgspec.Struct):
+    """`input_tokens` is the whole prompt, `cached_tokens` a part of it; `reasoning_tokens` a part of `output_tokens`."""
+
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
+    parts: UsageParts = msgspec.field(default_factory=UsageParts)
 
 
 class RecordError(msgspec.Struct):

@@ -12,7 +12,7 @@ from strom.core.errors import StromError
 from strom.core.events import Event, Failed
 from strom.core.evidence import Evidence
 from strom.core.fold import Fold
-from strom.core.tool_names import ToolNameRestorer
+from strom.core.tool_names import ToolNameFilter
 from strom.core.messages import ToolName
 from strom.protocols.codec import StreamDecoder, StreamEncoder
 
@@ -38,7 +38,7 @@ class TranscodePipe:
         self.evidence = Evidence()
         self._decoder = decoder
         self._encoder = encoder
-        self._names = ToolNameRestorer(names) if names else None
+        self._names = ToolNameFilter(names) if names else None
 
     def feed(self, data: bytes) -> bytes:
         events = self._decoder.feed(data)
@@ -72,7 +72,7 @@ class FoldPipe:
         self.evidence = Evidence()
         self.fold = Fold()
         self._decoder = decoder
-        self._names = ToolNameRestorer(names) if names else None
+        self._names = ToolNameFilter(names) if names else None
 
     def feed(self, data: bytes) -> bytes:
         self.take(self._decoder.feed(data))

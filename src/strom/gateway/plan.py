@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from strom.upstreams.settings import Price
 from strom.upstreams.upstream import Upstream
-
-
-class Price(msgspec.Struct, frozen=True):
-    """Per million tokens."""
-
-    input: float
-    output: float
-    currency: str
 
 
 class Endpoint(msgspec.Struct, frozen=True):

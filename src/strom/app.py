@@ -1,0 +1,171 @@
+"""The composition root: from settings to a running gateway. The only place that knows every part.
+
+    serve       a process, or a supervisor with `workers` processes that share the port
+    Runtime     one gateway with its client, store and handler: what `serve` listens with and `strom.asgi` mounts
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import sys
+from collections.abc import Callable
+
+import msgspec
+import uvloop
+
+from strom.config.settings import Settings
+from strom.core.errors import ConfigError, StromError
+from strom.gateway.gateway import Gateway, State
+from strom.gateway.routing import Router
+from strom.gateway.services import CallSettings, Services
+from strom.policies.auth import KeyRing
+from strom.protocols.table import CODECS
+from strom.server.app import App
+from strom.server.models import ModelLister
+from strom.server.pages import Pages
+from strom.server.platform import Platform
+from strom.startup import Announcement, find_backends
+from strom.stores.table import open_store
+from strom.supervisor import supervise
+from strom.transport.client import NativeClient
+from strom.transport.listener import Listener
+from strom.transport.types import Exchange, ServerLimits
+from strom.upstreams.upstream import Upstream
+
+Reload = Callable[[], Settings]
+
+
+def make_state(settings: Settings) -> State:
+    upstreams = [Upstream(provider) for provider in settings.providers.values()]
+    router = Router(upstreams, settings.models, settings.policies)
+    return State(router, KeyRing(settings.keys, required=settings.auth_required))
+
+
+def server_limits(settings: Settings) -> ServerLimits:
+    return ServerLimits(max_body_bytes=settings.server.max_body_bytes)
+
+
+def call_settings(settings: Settings) -> CallSettings:
+    server = settings.server
+    name = None if server.routing_block == "off" else server.routing_block
+    return CallSettings(heartbeat_s=server.heartbeat_s, block_name=name, reasoning=server.reasoning)
+
+
+class Runtime:
+    """Made inside a running loop. `handle` is the transport's handler."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.store = open_store(settings.store_url)
+        self.client = NativeClient()
+        loop = asyncio.get_running_loop()
+        services = Services(self.client, self.store, call_settings(settings), loop)
+        self.gateway = Gateway(services, CODECS, make_state(settings))
+        self.app = App(
+            self.gateway, Pages(self.gateway), ModelLister(self.gateway), Platform(self.gateway, self.store)
+        )
+
+    def handle(self, exchange: Exchange) -> None:
+        self.app.handle(exchange)
+
+    def replace_settings(self, settings: Settings) -> None:
+        """New keys, models, providers and call settings for new calls; running ones keep theirs."""
+        self.settings = settings
+        self.gateway.state = make_state(settings)
+        self.gateway.services.settings = call_settings(settings)
+
+    async def close(self) -> None:
+        """Everything that runs has ended or is cut; records are on disk when this returns."""
+        await self.app.close()
+        self.gateway.services.lingering.close()
+        self.client.close()
+        await asyncio.to_thread(self.store.close)
+
+
+def serve(settings: Settings, reload: Reload | None = None) -> int:
+    """Run until a signal. Returns the exit code."""
+    for warning in settings.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    with find_backends(settings) as found:
+        announce = found.announcement
+        if found.settings.server.workers > 1:
+            return supervise(
+                found.settings.server.workers,
+                lambda announces: run_process(found.settings, reload, announce if announces else None, shared=True),
+            )
+        return run_process(found.settings, reload, announce, shared=False)
+
+
+def run_process(settings: Settings, reload: Reload | None, announce: Announcement | None, *, shared: bool) -> int:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(settings, reload, announce, shared=shared))
+
+
+async def _serve(settings: Settings, reload: Reload | None, announce: Announcement | None, *, shared: bool) -> int:
+    runtime = Runtime(settings)
+    listener = Listener(runtime.handle, server_limits(settings))
+    host, port = settings.server.host, settings.server.port
+    try:
+        await listener.start(host, port, reuse_port=shared)
+    except OSError as error:
+        await runtime.close()
+        raise StromError(f"Cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --port.") from error
+    stop = Stop(listener, settings.server.shutdown_grace_s)
+    stop.install(lambda: _reload(runtime, reload))
+    if announce is not None:
+        announce.print(host, listener.port)
+    gc.collect()
+    gc.freeze()  # what stands now stands until the end: no collection looks at it again
+    await stop.until_stopped()
+    await runtime.close()
+    return 0
+
+
+def _reload(runtime: Runtime, reload: Reload | None) -> None:
+    """A bad file is refused and what runs stays."""
+    if reload is None:
+        return
+    try:
+        fresh = reload()
+        if not fresh.providers:
+            fresh = msgspec.structs.replace(fresh, providers=runtime.settings.providers)
+        runtime.replace_settings(fresh)
+    except ConfigError as error:
+        print(f"The changed configuration was refused, the old one stays:\n{error.message}", file=sys.stderr, flush=True)
+    else:
+        print("Configuration reloaded.", file=sys.stderr, flush=True)
+
+
+class Stop:
+    """The first SIGTERM or Ctrl-C drains, the second one cuts."""
+
+    def __init__(self, listener: Listener, grace_s: float) -> None:
+        self._listener = listener
+        self._grace_s = grace_s
+        self._asked = asyncio.Event()
+        self._cut: asyncio.Task[None] | None = None
+
+    def install(self, on_hangup: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled)
+        loop.add_signal_handler(signal.SIGHUP, on_hangup)
+
+    def _signalled(self) -> None:
+        if self._asked.is_set():
+            self._cut = asyncio.get_running_loop().create_task(self._listener.close())
+        self._asked.set()
+
+    async def until_stopped(self) -> None:
+        await self._asked.wait()
+        if self._listener.open_exchanges:
+            print(
+                f"Draining {self._listener.open_exchanges} running calls (at most {self._grace_s:g} s); again to cut.",
+                file=sys.stderr,
+                flush=True,
+            )
+        await self._listener.drain(self._grace_s)
+        if self._cut is not None:
+            await self._cut

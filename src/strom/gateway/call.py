@@ -1,0 +1,457 @@
+"""The life of one call, from a decoded request to its record.
+
+    dispatch ──▶ hold ──first token, or end──▶ committed ──end──▶ settled
+       ▲          │ refused, failed, timed out: next endpoint
+       └──────────┘
+
+Invariants: the response head is sent with the first token-bearing frame, with the end, or when a heartbeat is due; before
+that a failure is another attempt or a real status, after it an in-band error. Nothing is replayed after output. Every
+path ends in `_settle`, exactly once: the upstream is closed, the timer is gone, the record is put. Rules: streams.md
+sections 2, 7, 8, 9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from strom.core.errors import Cancelled, GatewayError, StromError, TimedOut
+from strom.core.events import Failed
+from strom.core.evidence import Evidence
+from strom.core.record import Attempt
+from strom.gateway.accounts import (
+    UsageEstimate,
+    describe_attempt,
+    describe_endpoint,
+    fill_record,
+    milliseconds,
+    status_of,
+)
+from strom.gateway.attempt import UpstreamAttempt
+from strom.gateway.block import encode_block
+from strom.gateway.outgoing import build_outgoing
+from strom.gateway.pipes import FoldPipe, StreamPipe, TranscodePipe
+from strom.gateway.opening import Opening
+from strom.gateway.responses import respond_error, stream_headers, whole_headers
+from strom.gateway.services import Services
+from strom.protocols.codec import Codec, ReplyContext, StreamEncoder
+from strom.transport.types import Exchange, Headers
+
+LOG = logging.getLogger("strom.call")
+MAX_HELD_FRAMES = 64
+MAX_HELD_BYTES = 262_144
+PAUSED_TICK_S = 1.0
+
+
+class Call:
+    """Created for an admitted request; `start` begins it. `codec`: the protocol of the client."""
+
+    __slots__ = (
+        "_attempt",
+        "_codecs",
+        "_committed",
+        "_dispatched_at",
+        "_dropped",
+        "_encoder",
+        "_exchange",
+        "_first_token_at",
+        "_held",
+        "_held_size",
+        "_incoming",
+        "_last_frame_at",
+        "_last_write_at",
+        "_next_endpoint",
+        "_output_sent",
+        "_past",
+        "_plan",
+        "_seen_deltas",
+        "_settled",
+        "_timer",
+        "_timer_at",
+        "codec",
+        "context",
+        "input_estimate",
+        "record",
+        "request",
+        "services",
+    )
+
+    def __init__(
+        self, services: Services, codecs: dict[str, Codec], exchange: Exchange, opening: Opening
+    ) -> None:
+        self.services = services
+        self._incoming = opening.incoming
+        self.codec = opening.incoming.codec
+        self.request = opening.incoming.request
+        self.record = opening.record
+        self.input_estimate = opening.input_estimate
+        self._codecs = codecs
+        self._exchange = exchange
+        self._plan = opening.plan
+        self._next_endpoint = 0
+        self._attempt: UpstreamAttempt | None = None
+        self._past: list[Attempt] = []
+        self._dropped: tuple[str, ...] = ()
+        self._encoder: StreamEncoder | None = None
+        self._committed = False
+        self._output_sent = False
+        self._settled = False
+        self._held: list[bytes] = []
+        self._held_size = 0
+        self._seen_deltas = 0
+        self._dispatched_at: float | None = None
+        self._first_token_at: float | None = None
+        self._last_frame_at = 0.0
+        self._last_write_at = services.loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self.context = ReplyContext(
+            reply_id=self.record.trace_id,
+            request_id=self.record.trace_id,
+            model=self.request.model,
+            created=int(self.record.started_at),
+            include_usage=self.request.include_usage,
+            continuous_usage=self.request.continuous_usage,
+            input_estimate=self.input_estimate,
+            block_name=services.settings.block_name or "",
+            block=self._block,
+            reasoning=services.settings.reasoning,
+            request=self.request,
+        )
+
+    def now(self) -> float:
+        return self.services.loop.time()
+
+    # -- beginning, and beginning again --
+
+    def start(self) -> None:
+        exchange = self._exchange
+        exchange.on_disconnect = self._client_left
+        exchange.on_pause = self._client_slow
+        exchange.on_resume = self._client_ready
+        if exchange.closed:
+            self._client_left()
+            return
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        """Try the next endpoint. Ends in a request under way, or in `attempt_failed`."""
+        endpoint = self._plan.endpoints[self._next_endpoint]
+        self._next_endpoint += 1
+        codec = self._codecs[endpoint.upstream.protocol]
+        attempt = self._attempt = UpstreamAttempt(self, endpoint, codec, self.now())
+        try:
+            outgoing = build_outgoing(self._incoming, endpoint, codec)
+        except StromError as error:
+            self._next_or_fail(attempt, error, another_may_do=True)
+            return
+        self._dropped = outgoing.call.dropped
+        attempt.asked_stream = outgoing.asked_stream
+        attempt.names = outgoing.call.tool_names
+        attempt.pipe = self._make_pipe(attempt)
+        if self._dispatched_at is None:
+            self._dispatched_at = attempt.started_at
+        attempt.exchange = self.services.client.send(
+            endpoint.upstream.origin,
+            outgoing.request,
+            attempt,
+            connect_timeout_s=endpoint.upstream.timeouts.connect_s,
+        )
+        if self._exchange.paused:
+            attempt.exchange.pause_reading()
+        self._arm()
+
+    def _make_pipe(self, attempt: UpstreamAttempt) -> StreamPipe:
+        codec, quirks = attempt.codec, attempt.endpoint.upstream.quirks
+        if not self.request.stream:
+            return FoldPipe(codec.decoder(quirks), attempt.names)
+        if codec is self.codec and not attempt.names:
+            return codec.relay(self.context, quirks)
+        return TranscodePipe(codec.decoder(quirks), self._shared_encoder(), attempt.names)
+
+    def _shared_encoder(self) -> StreamEncoder:
+        if self._encoder is None:
+            self._encoder = self.codec.encoder(self.context)
+        return self._encoder
+
+    # -- progress, told by the attempt --
+
+    def advance(self, attempt: UpstreamAttempt, out: bytes) -> None:
+        """One read of a stream has passed the pipe: `out` is for the client."""
+        evidence = attempt.pipe.evidence
+        now = self.services.loop.time()
+        if evidence.deltas != self._seen_deltas:
+            self._seen_deltas = evidence.deltas
+            self._last_frame_at = now
+            if self._first_token_at is None:
+                self._first_token_at = now
+                self._arm()
+        elif out and not out.startswith((b":", b"event: ping")):  # keep-alives are no sign of progress
+            self._last_frame_at = now
+        if evidence.complete or evidence.error is not None:
+            self._end(attempt, out)
+        elif not self.request.stream or not out:
+            return
+        elif self._committed:
+            self._output_sent = True
+            self._last_write_at = now
+            self._exchange.write(out)
+        else:
+            self._hold(attempt, out)
+
+    def take_whole(self, attempt: UpstreamAttempt, body: bytes) -> None:
+        """A whole reply has come, whatever was asked for."""
+        quirks = attempt.endpoint.upstream.quirks
+        events = attempt.codec.decode_reply(body, quirks)
+        if self.request.stream:
+            pipe = TranscodePipe(attempt.codec.decoder(quirks), self._shared_encoder(), attempt.names)
+            attempt.pipe = pipe
+            self._end(attempt, pipe.pass_on(events))
+            return
+        folding = attempt.pipe
+        assert isinstance(folding, FoldPipe)
+        last = events[-1]
+        if attempt.codec is self.codec and not attempt.names and not isinstance(last, Failed):
+            folding.evidence.observe(events)
+            attempt.close()
+            self._respond(attempt, self.codec.relay_reply(body, self.context, events))
+            return
+        folding.take(events)
+        self._end(attempt, b"")
+
+    def attempt_failed(self, attempt: UpstreamAttempt, error: StromError) -> None:
+        """The attempt is over without success: the next endpoint, a status, or an in-band error."""
+        self._next_or_fail(attempt, error, another_may_do=error.retryable)
+
+    def crash(self, attempt: UpstreamAttempt, error: Exception) -> None:
+        """A defect of ours: this call fails, with the trace in the log and none of it at the client."""
+        LOG.error("call %s failed by a defect", self.record.trace_id, exc_info=error)
+        attempt.close()
+        if not self._settled:
+            self._fail(GatewayError("The gateway failed while it handled this call.", detail=repr(error)[:200]))
+
+    # -- ends --
+
+    def _end(self, attempt: UpstreamAttempt, out: bytes) -> None:
+        """The pipe has seen a terminal event."""
+        evidence = attempt.pipe.evidence
+        if evidence.error is not None:
+            if out and self._committed:
+                self._exchange.write(out)
+                self._output_sent = True
+            elif out:
+                self._held.append(out)
+            self.attempt_failed(attempt, evidence.error)
+            return
+        attempt.let_end()
+        if not self.request.stream:
+            folding = attempt.pipe
+            assert isinstance(folding, FoldPipe)
+            self._respond(attempt, self.codec.encode_reply(folding.fold.reply(), self.context))
+            return
+        self._commit(attempt)
+        self._exchange.finish(self._take_held() + out)
+        self._settle(None)
+
+    def _respond(self, attempt: UpstreamAttempt, body: bytes) -> None:
+        headers = whole_headers(self.codec, self.record.trace_id) + self._passed_headers(attempt)
+        self.record.http_status = 200
+        self._exchange.respond(200, headers, body)
+        self._settle(None)
+
+    def _next_or_fail(self, attempt: UpstreamAttempt, error: StromError, *, another_may_do: bool) -> None:
+        attempt.close()
+        if self._settled:
+            return
+        redact = attempt.endpoint.upstream.redact
+        error.message = redact(error.message)
+        error.detail = redact(error.detail) if error.detail else None
+        untouched = not self._output_sent and self._first_token_at is None
+        if another_may_do and untouched and self._next_endpoint < len(self._plan.endpoints):
+            self._past.append(describe_attempt(attempt, error, self.now()))
+            self._held.clear()
+            self._held_size = self._seen_deltas = 0
+            self._dispatch()
+            return
+        self._fail(error)
+
+    def _fail(self, error: StromError) -> None:
+        attempt = self._attempt
+        if self._committed and attempt is not None:
+            self._fill(error)
+            self._exchange.finish(self._take_held() + attempt.pipe.fail(error))
+        elif self.request.stream and self._first_token_at is not None and attempt is not None:
+            # The token and the error came in one read: the text is evidence the client may see.
+            self._fill(error)
+            self._commit(attempt)
+            self._exchange.finish(self._take_held() + attempt.pipe.fail(error))
+        else:
+            self.record.http_status = respond_error(self._exchange, self.codec, error, self.record.trace_id)
+        self._settle(error)
+
+    def _client_left(self) -> None:
+        if self._settled:
+            return
+        if self._attempt is not None:
+            self._attempt.close()
+        self._settle(Cancelled("The client left."))
+
+    def _settle(self, error: StromError | None) -> None:
+        """Once per call: what was really produced is recorded, nothing stays behind."""
+        if self._settled:
+            return
+        self._settled = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._exchange.on_disconnect = self._exchange.on_pause = self._exchange.on_resume = None
+        self._fill(error)
+        self.record.ended_at = self.services.wall()
+        self.record.bytes_out = self._exchange.bytes_out
+        if isinstance(error, Cancelled):
+            self.record.http_status = error.status
+        self.services.records.put(self.record)
+
+    # -- the response head --
+
+    def _hold(self, attempt: UpstreamAttempt, out: bytes) -> None:
+        """Keep frames back until one bears a token, so that an upstream that then refuses still gives a real status."""
+        self._held.append(out)
+        self._held_size += len(out)
+        if (
+            self._first_token_at is None
+            and len(self._held) <= MAX_HELD_FRAMES
+            and self._held_size <= MAX_HELD_BYTES
+        ):
+            return
+        self._commit(attempt)
+        self._send_held()
+
+    def _commit(self, attempt: UpstreamAttempt | None) -> None:
+        if self._committed:
+            return
+        self._committed = True
+        self.record.http_status = 200
+        passed = self._passed_headers(attempt) if attempt is not None else []
+        self._exchange.start(200, stream_headers(self.codec, self.record.trace_id) + passed)
+
+    def _send_held(self) -> None:
+        if self._held:
+            self._output_sent = True
+            self._last_write_at = self.now()
+            self._exchange.write(self._take_held())
+
+    def _take_held(self) -> bytes:
+        held = b"".join(self._held)
+        self._held.clear()
+        return held
+
+    def _passed_headers(self, attempt: UpstreamAttempt) -> Headers:
+        """Rate-limit headers of an upstream that speaks the client's protocol."""
+        if attempt.codec is not self.codec:
+            return []
+        prefixes = self.codec.forward_response_headers
+        return [field for field in attempt.response_headers if field[0].startswith(prefixes)]
+
+    # -- clocks --
+
+    def _arm(self) -> None:
+        """Make sure the timer goes off at the next deadline or before it. It is moved only when it would come too late."""
+        due = self.now() + PAUSED_TICK_S if self._exchange.paused else min(self._upstream_deadline(), self._heartbeat_due())
+        if self._timer is None or due < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = due
+            self._timer = self.services.loop.call_at(due, self._tick)
+
+    def _upstream_deadline(self) -> float:
+        attempt = self._attempt
+        assert attempt is not None
+        timeouts = attempt.endpoint.upstream.timeouts
+        if not self.request.stream:
+            return attempt.started_at + timeouts.first_token_s * self.services.settings.whole_reply_factor
+        if self._first_token_at is None:
+            return attempt.started_at + timeouts.first_token_s
+        return self._last_frame_at + timeouts.idle_s
+
+    def _heartbeat_due(self) -> float:
+        if not self.request.stream:
+            return float("inf")
+        return self._last_write_at + self.services.settings.heartbeat_s
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self.now()
+        if self._exchange.paused:  # the client is slow, not the upstream: its clock stands still
+            self._last_frame_at = self._last_write_at = now
+        elif self._upstream_deadline() <= now:
+            self._time_out()
+        elif self._heartbeat_due() <= now:
+            self._beat()
+        if not self._settled and self._timer is None:
+            self._arm()
+
+    def _time_out(self) -> None:
+        attempt = self._attempt
+        assert attempt is not None
+        name, timeouts = attempt.endpoint.upstream.name, attempt.endpoint.upstream.timeouts
+        if self._first_token_at is not None:
+            message = f"The backend {name!r} was silent for {timeouts.idle_s:g} s in the middle of its answer."
+        elif self.request.stream:
+            message = f"The backend {name!r} gave no token within {timeouts.first_token_s:g} s."
+        else:
+            limit = timeouts.first_token_s * self.services.settings.whole_reply_factor
+            message = f"The backend {name!r} gave no reply within {limit:g} s; a streamed request shows progress sooner."
+        self.attempt_failed(attempt, TimedOut(message))
+
+    def _beat(self) -> None:
+        attempt = self._attempt
+        assert attempt is not None
+        self._commit(attempt)
+        self._send_held()
+        self._last_write_at = self.now()
+        self._exchange.write(attempt.pipe.heartbeat())
+
+    # -- backpressure --
+
+    def _client_slow(self) -> None:
+        if self._attempt is not None and self._attempt.exchange is not None:
+            self._attempt.exchange.pause_reading()
+
+    def _client_ready(self) -> None:
+        self._last_frame_at = self._last_write_at = self.now()
+        if self._attempt is not None and self._attempt.exchange is not None:
+            self._attempt.exchange.resume_reading()
+
+    # -- the record --
+
+    def _block(self) -> bytes | None:
+        if self.services.settings.block_name is None:
+            return None
+        self._fill(None)
+        return encode_block(self.record)
+
+    def _fill(self, error: StromError | None) -> None:
+        """Bring the record up to date. Called before the block is written and once more when the call settles."""
+        attempt, record, now = self._attempt, self.record, self.now()
+        evidence = attempt.pipe.evidence if attempt is not None and attempt.exchange is not None else Evidence()
+        record.status = status_of(evidence, error, dispatched=self._dispatched_at is not None)
+        fill_record(record, self._estimate(evidence, error), evidence, error)
+        record.dropped = [*self._dropped, *evidence.notes]
+        record.attempts = list(self._past)
+        if attempt is not None:
+            describe_endpoint(record, attempt, self._plan)
+            record.attempts.append(describe_attempt(attempt, error, now))
+        if self._dispatched_at is None or attempt is None:
+            return
+        if self._first_token_at is None and evidence.first_token_kind is not None:
+            self._first_token_at = now  # the first token came in the read that is being passed on
+        timing = record.timing
+        timing.first_token_kind = evidence.first_token_kind
+        timing.time_to_first_token_ms = milliseconds(self._dispatched_at, self._first_token_at)
+        timing.request_duration_ms = milliseconds(self._dispatched_at, now)
+        timing.upstream_response_ms = milliseconds(attempt.started_at, attempt.response_at)
+
+    def _estimate(self, evidence: Evidence, error: StromError | None) -> UsageEstimate:
+        demanded = self.codec.name != "openai-chat" or self.request.include_usage
+        return UsageEstimate(self.input_estimate, demanded=demanded or (error is not None and evidence.deltas > 0))

@@ -1,0 +1,20 @@
+"""What the transport would not accept, as an error that can be worded in the caller's protocol."""
+
+from __future__ import annotations
+
+from strom.core.errors import BadRequest, ShuttingDown, StromError, TooLarge
+from strom.transport.types import Refusal
+
+
+def refusal_error(refusal: Refusal) -> StromError:
+    match refusal.reason:
+        case "body_too_large":
+            return TooLarge("The request body is larger than this gateway accepts ([server] max_body_bytes).")
+        case "head_too_large":
+            return BadRequest("The request's head is too large.", status=refusal.status)
+        case "draining":
+            return ShuttingDown("The gateway is shutting down: try again in a moment.", retry_after_s=1.0)
+        case "timeout":
+            return BadRequest("The request did not arrive in time.", status=refusal.status)
+        case "bad_request" | "not_implemented" | "version_not_supported" | "expectation_failed":
+            return BadRequest(f"The request is no valid HTTP request: {refusal.detail}", status=refusal.status)

@@ -1,0 +1,12 @@
+"""Which wire protocols there are. A new one is a folder beside this file and a line in `CODECS`."""
+
+from __future__ import annotations
+
+from strom.protocols import anthropic_messages, openai_chat
+from strom.protocols.codec import Codec
+
+CODECS: dict[str, Codec] = {
+    "openai-chat": openai_chat.CODEC,
+    "anthropic": anthropic_messages.CODEC,
+}
+"""By the name that `protocol` has in the configuration."""

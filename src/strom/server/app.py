@@ -1,0 +1,133 @@
+"""The table of endpoints, and the handler that the transport calls.
+
+An unknown path, a wrong method and a request the transport refused are answered in the words of the protocol whose paths
+they resemble. Model calls go to the gateway; everything else is small, whole JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from urllib.parse import unquote
+
+from strom.core.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, StromError
+from strom.gateway.gateway import Gateway
+from strom.gateway.refusals import refusal_error
+from strom.gateway.responses import respond_error
+from strom.protocols.codec import Codec
+from strom.server.counting import TokenCounter
+from strom.server.models import ModelLister
+from strom.server.pages import Pages
+from strom.server.platform import Platform
+from strom.transport.types import Exchange
+
+LOG = logging.getLogger("strom.server")
+CALL_PATHS = {"/v1/chat/completions": "openai-chat", "/v1/messages": "anthropic"}
+"""Paths of model calls, and the protocol each speaks."""
+
+Endpoint = Callable[[Exchange], Coroutine[object, object, None]]
+
+
+class App:
+    """`handle` is the transport's handler. `tasks` are answers under way that are no model calls."""
+
+    def __init__(self, gateway: Gateway, pages: Pages, models: ModelLister, platform: Platform) -> None:
+        self._gateway = gateway
+        self._calls = {path: gateway.codecs[name] for path, name in CALL_PATHS.items() if name in gateway.codecs}
+        self._pages = pages
+        self._tasks: set[asyncio.Task[None]] = set()
+        counter = TokenCounter(gateway)
+        self._get: dict[str, Endpoint] = {
+            "/v1/models": models.list_models,
+            "/api/tags": models.list_tags,
+            "/readyz": pages.ready,
+            "/platform/v1/traces": platform.list_traces,
+            "/platform/v1/endpoints": platform.list_endpoints,
+        }
+        self._get_below: dict[str, Endpoint] = {
+            "/v1/models/": models.one_model,
+            "/platform/v1/traces/": platform.one_trace,
+        }
+        self._post: dict[str, Endpoint] = {"/v1/messages/count_tokens": counter.count}
+
+    def handle(self, exchange: Exchange) -> None:
+        """Never raises, returns at once."""
+        head = exchange.head
+        codec = self._calls.get(head.path)
+        if codec is not None and (head.method == "POST" or exchange.refusal is not None):
+            self._gateway.handle_call(exchange, codec)
+            return
+        try:
+            if exchange.refusal is not None:
+                raise refusal_error(exchange.refusal)
+            if not self._pages.answer(exchange):
+                self._start(exchange, self._find(exchange))
+        except StromError as error:
+            self._respond_error(exchange, error)
+        except Exception as error:
+            self._defect(exchange, error)
+
+    async def close(self) -> None:
+        """Cancel what is still under way."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _find(self, exchange: Exchange) -> Endpoint:
+        method, path = exchange.head.method, exchange.head.path
+        tables = {"GET": self._get, "HEAD": self._get, "POST": self._post}
+        endpoint = tables.get(method, {}).get(path)
+        if endpoint is not None:
+            return endpoint
+        for prefix, below in self._get_below.items():
+            if path.startswith(prefix) and len(path) > len(prefix):
+                if method not in ("GET", "HEAD"):
+                    raise MethodNotAllowed(f"{path} takes GET.")
+                return below
+        if path in self._calls or path in self._post:
+            raise MethodNotAllowed(f"{path} takes POST.")
+        if path in self._get:
+            raise MethodNotAllowed(f"{path} takes GET.")
+        raise NotFound(f"There is no endpoint {unquote(path)[:200]!r} here.")
+
+    def _start(self, exchange: Exchange, endpoint: Endpoint) -> None:
+        task = asyncio.get_running_loop().create_task(self._run(exchange, endpoint))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        exchange.on_disconnect = task.cancel  # type: ignore[assignment]  # its answer is not used
+
+    async def _run(self, exchange: Exchange, endpoint: Endpoint) -> None:
+        try:
+            if exchange.head.path.startswith("/platform/"):
+                refuse_stream(exchange)
+            await endpoint(exchange)
+        except StromError as error:
+            self._respond_error(exchange, error)
+        except Exception as error:
+            self._defect(exchange, error)
+
+    def _defect(self, exchange: Exchange, error: Exception) -> None:
+        LOG.error("%s failed by a defect", exchange.head.path, exc_info=error)
+        self._respond_error(exchange, GatewayError("The gateway failed while it answered this request."))
+
+    def _respond_error(self, exchange: Exchange, error: StromError) -> None:
+        codec = self._codec_for(exchange)
+        respond_error(exchange, codec, error, self._gateway.services.new_trace_id())
+
+    def _codec_for(self, exchange: Exchange) -> Codec:
+        """The protocol a client of this path most likely speaks."""
+        path, codecs = exchange.head.path, self._gateway.codecs
+        if path.startswith("/v1/messages") or exchange.head.header(b"anthropic-version") is not None:
+            return codecs["anthropic"]
+        if path.startswith("/api/") and "ollama" in codecs:
+            return codecs["ollama"]
+        return codecs["openai-chat"]
+
+
+def refuse_stream(exchange: Exchange) -> None:
+    """Platform endpoints do not stream: asking for it is a 400 (product.md section 2)."""
+    query = exchange.head.query.lower()
+    asked = any(part in ("stream=true", "stream=1") for part in query.split("&"))
+    if asked or b'"stream":true' in exchange.body.replace(b" ", b""):
+        raise BadRequest("This endpoint does not stream: leave out 'stream'.", param="stream")

@@ -1,0 +1,170 @@
+"""`/v1/models` in OpenAI's and Anthropic's shape, `/api/tags` in Ollama's.
+
+With configured models the list is theirs; without, each backend is asked, and its names get the provider in front as soon as
+there are several. The Anthropic shape is for clients that send `anthropic-version` (protocol-facts.md section 5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from urllib.parse import parse_qs, unquote
+
+import msgspec
+
+from strom.core.access import KeySettings
+from strom.core.errors import BadRequest, ModelNotFound, StromError
+from strom.gateway.fetch import fetch
+from strom.gateway.gateway import Gateway
+from strom.gateway.responses import id_headers
+from strom.transport.types import Exchange
+from strom.upstreams.upstream import Upstream
+
+LIST_TIMEOUT_S = 3.0
+CACHE_S = 5.0
+MAX_PAGE = 1000
+
+
+class _Named(msgspec.Struct):
+    id: str = ""
+    name: str = ""
+
+
+class _UpstreamList(msgspec.Struct):
+    """What OpenAI-, Anthropic- and Ollama-like lists have in common."""
+
+    data: list[_Named] | None = None
+    models: list[_Named] | None = None
+
+
+class Listed(msgspec.Struct, frozen=True):
+    id: str
+    owner: str
+
+
+def models_path(upstream: Upstream) -> str:
+    return "/api/tags" if upstream.protocol == "ollama" else "/v1/models"
+
+
+class ModelLister:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._cached: list[Listed] = []
+        self._cached_until = 0.0
+
+    async def list_models(self, exchange: Exchange) -> None:
+        found = await self._visible(exchange)
+        if exchange.head.header(b"anthropic-version") is not None:
+            self._respond(exchange, "anthropic", self._anthropic_page(exchange, found))
+        else:
+            self._respond(exchange, "openai-chat", {"object": "list", "data": [self._openai(item) for item in found]})
+
+    async def one_model(self, exchange: Exchange) -> None:
+        wanted = unquote(exchange.head.path.removeprefix("/v1/models/"))
+        found = await self._visible(exchange)
+        item = next((item for item in found if item.id == wanted), None)
+        if item is None:
+            raise ModelNotFound(f"The model {wanted!r} is not served here.", param="model")
+        if exchange.head.header(b"anthropic-version") is not None:
+            self._respond(exchange, "anthropic", self._anthropic(item))
+        else:
+            self._respond(exchange, "openai-chat", self._openai(item))
+
+    async def list_tags(self, exchange: Exchange) -> None:
+        found = await self._visible(exchange)
+        self._respond(exchange, "ollama", {"models": [self._tag(item) for item in found]})
+
+    async def _visible(self, exchange: Exchange) -> list[Listed]:
+        """The models the caller may use."""
+        key: KeySettings | None = self._gateway.identify(exchange)
+        found = await self._all()
+        if key is None or not key.models:
+            return found
+        return [item for item in found if any(fnmatchcase(item.id, pattern) for pattern in key.models)]
+
+    async def _all(self) -> list[Listed]:
+        router = self._gateway.state.router
+        if router.models:
+            names = [(model.name, model) for model in router.models.values()]
+            names += [(alias, model) for alias, model in router.plain_aliases()]
+            return [Listed(name, model.endpoints[0].upstream.name) for name, model in names]
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._cached_until:
+            self._cached = await self._ask(list(router.upstreams.values()))
+            self._cached_until = loop.time() + CACHE_S
+        return self._cached
+
+    async def _ask(self, upstreams: list[Upstream]) -> list[Listed]:
+        lists = await asyncio.gather(*(self._ask_one(upstream) for upstream in upstreams))
+        several = len(upstreams) > 1
+        return [
+            Listed(f"{upstream.name}/{name}" if several else name, upstream.name)
+            for upstream, names in zip(upstreams, lists, strict=True)
+            for name in names
+        ]
+
+    async def _ask_one(self, upstream: Upstream) -> list[str]:
+        """Names a backend lists; none when it does not answer or answers something else."""
+        headers = [(b"anthropic-version", b"2023-06-01")] if upstream.protocol == "anthropic" else None
+        try:
+            async with asyncio.timeout(LIST_TIMEOUT_S):
+                fetched = await fetch(
+                    self._gateway.services.client, upstream, models_path(upstream), headers=headers
+                )
+            listed = msgspec.json.decode(fetched.body, type=_UpstreamList)
+        except (StromError, TimeoutError, msgspec.DecodeError):
+            return []
+        return [item.id or item.name for item in (listed.data or listed.models or []) if item.id or item.name]
+
+    def _started(self) -> int:
+        return int(self._gateway.services.started_at)
+
+    def _started_text(self) -> str:
+        return datetime.fromtimestamp(self._started(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def _openai(self, item: Listed) -> dict[str, object]:
+        return {"id": item.id, "object": "model", "created": self._started(), "owned_by": item.owner}
+
+    def _anthropic(self, item: Listed) -> dict[str, object]:
+        return {"type": "model", "id": item.id, "display_name": item.id, "created_at": self._started_text()}
+
+    def _tag(self, item: Listed) -> dict[str, object]:
+        details = {"parent_model": "", "format": "", "family": "", "families": [], "parameter_size": "",
+                   "quantization_level": ""}  # fmt: skip
+        return {
+            "name": item.id,
+            "model": item.id,
+            "modified_at": self._started_text(),
+            "size": 0,
+            "digest": "",
+            "details": details,
+        }
+
+    def _anthropic_page(self, exchange: Exchange, found: list[Listed]) -> dict[str, object]:
+        """Cursor paging by id: `limit`, `after_id`, `before_id`."""
+        query = parse_qs(exchange.head.query)
+        limit = _limit(query.get("limit", ["20"])[0])
+        ids = [item.id for item in found]
+        start, end = 0, len(found)
+        after, before = query.get("after_id", [""])[0], query.get("before_id", [""])[0]
+        if after in ids:
+            start = ids.index(after) + 1
+        if before in ids:
+            end = ids.index(before)
+            start = max(start, end - limit)
+        page = found[start : min(end, start + limit)]
+        has_more = end > start + limit if not before else start > 0
+        data = [self._anthropic(item) for item in page]
+        first, last = (page[0].id, page[-1].id) if page else (None, None)
+        return {"data": data, "has_more": has_more, "first_id": first, "last_id": last}
+
+    def _respond(self, exchange: Exchange, protocol: str, body: object) -> None:
+        headers = [(b"content-type", b"application/json"), *id_headers(protocol, self._gateway.services.new_trace_id())]
+        exchange.respond(200, headers, msgspec.json.encode(body))
+
+
+def _limit(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= MAX_PAGE:
+        raise BadRequest(f"limit must be a number from 1 to {MAX_PAGE}.", param="limit")
+    return int(text)

@@ -1,0 +1,111 @@
+"""`/platform/v1`: records and endpoints for operators, as plain JSON. With keys required, only admin keys may ask."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from urllib.parse import parse_qs, unquote
+
+import msgspec
+
+from strom.core.errors import BadRequest, NotFound
+from strom.gateway.gateway import Gateway
+from strom.gateway.responses import id_headers
+from strom.stores.records import RecordFilter, RecordStore, record_json
+from strom.transport.types import Exchange
+
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 500
+FILTERS = ("status", "model", "provider", "key_name", "protocol_in")
+NEVER_CACHE = (b"cache-control", b"no-store")
+
+
+class Platform:
+    """Store reads run in a thread: SQLite blocks."""
+
+    def __init__(self, gateway: Gateway, store: RecordStore) -> None:
+        self._gateway = gateway
+        self._store = store
+
+    async def list_traces(self, exchange: Exchange) -> None:
+        self._gateway.identify(exchange, admin=True)
+        query = {name: values[-1] for name, values in parse_qs(exchange.head.query).items()}
+        known = {*FILTERS, "since", "until", "limit", "cursor", "stream"}
+        unknown = sorted(set(query) - known)
+        if unknown:
+            raise BadRequest(f"Unknown query parameter {unknown[0]!r}. Known: {', '.join(sorted(known))}.")
+        wanted = RecordFilter(
+            **{name: query[name] for name in FILTERS if name in query},
+            since=_time(query, "since"),
+            until=_time(query, "until"),
+        )
+        limit = _limit(query.get("limit", str(DEFAULT_LIMIT)))
+        page = await asyncio.to_thread(self._store.list, wanted, limit, query.get("cursor"))
+        data = b",".join(record_json(record) for record in page.records)
+        cursor = msgspec.json.encode(page.next_cursor)
+        self._respond(exchange, b'{"data":[' + data + b'],"next_cursor":' + cursor + b"}")
+
+    async def one_trace(self, exchange: Exchange) -> None:
+        self._gateway.identify(exchange, admin=True)
+        trace_id = unquote(exchange.head.path.removeprefix("/platform/v1/traces/"))
+        record = await asyncio.to_thread(self._store.get, trace_id)
+        if record is None:
+            raise NotFound(f"There is no trace {trace_id[:64]!r}.")
+        self._respond(exchange, record_json(record))
+
+    async def list_endpoints(self, exchange: Exchange) -> None:
+        """Configured endpoints, or the providers where no models are configured."""
+        self._gateway.identify(exchange, admin=True)
+        router = self._gateway.state.router
+        rows = [
+            {
+                "endpoint_id": endpoint.id,
+                "model": model.name,
+                "model_used": endpoint.model,
+                "provider": endpoint.upstream.name,
+                "protocol": endpoint.upstream.protocol,
+                "region": endpoint.upstream.region,
+                "sovereignty_class": endpoint.upstream.sovereignty_class,
+                "retention": endpoint.upstream.retention,
+                "order": endpoint.order,
+                "weight": endpoint.weight,
+            }
+            for model in router.models.values()
+            for endpoint in model.endpoints
+        ] or [
+            {
+                "endpoint_id": upstream.name,
+                "model": None,
+                "model_used": None,
+                "provider": upstream.name,
+                "protocol": upstream.protocol,
+                "region": upstream.region,
+                "sovereignty_class": upstream.sovereignty_class,
+                "retention": upstream.retention,
+                "order": 1,
+                "weight": 1.0,
+            }
+            for upstream in router.upstreams.values()
+        ]
+        self._respond(exchange, msgspec.json.encode({"data": rows, "next_cursor": None}))
+
+    def _respond(self, exchange: Exchange, body: bytes) -> None:
+        headers = [(b"content-type", b"application/json"), NEVER_CACHE]
+        exchange.respond(200, headers + id_headers("", self._gateway.services.new_trace_id()), body)
+
+
+def _time(query: dict[str, str], name: str) -> float | None:
+    """RFC 3339 in Unix seconds; a time without a zone is UTC."""
+    if name not in query:
+        return None
+    try:
+        found = datetime.fromisoformat(query[name])
+    except ValueError:
+        raise BadRequest(f"{name} must be a time like 2026-01-31T12:00:00Z.", param=name) from None
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _limit(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:
+        raise BadRequest(f"limit must be a number from 1 to {MAX_LIMIT}.", param="limit")
+    return int(text)
