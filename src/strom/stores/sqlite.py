@@ -2,7 +2,7 @@
 
 Writing: `begin` and `put` only note the record under a lock. One thread writes what has come together, at most every
 `interval_s`, in one transaction; a settled call that was never written as started is written once. When the file cannot be
-written (locked, disk full) the batch stays and is tried again; beyond `backlog` records what comes is counted as lost.
+written (locked, disk full) the batch stays and is tried again; what comes when `backlog` records wait is counted as lost.
 
 Reading: from the file, and from what is not written yet, on the caller's own thread. WAL lets readers and one writer go on
 side by side. Schema: see `schema.py`.
@@ -51,7 +51,8 @@ class SqliteStore:
         self._capacity = backlog
         self._writer = schema.open_writable(path, busy_s)
         self._reader = SqliteReader(path)
-        self._lock = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._wake = threading.Event()
         self._waiting = _Backlog()
         self._writing = _Backlog()
@@ -70,24 +71,24 @@ class SqliteStore:
 
     def begin(self, record: CallRecord) -> None:
         with self._lock:
-            if self._has_room():
-                self._waiting.begun[record.trace_id] = started(record)
+            begun = self._waiting.begun
+            if len(begun) < self._capacity and not self._closed:
+                begun[record.trace_id] = started(record)
+            else:
+                self._lost += 1
         if self._idle:
             self._wake.set()
 
     def put(self, record: CallRecord) -> None:
         with self._lock:
-            self._waiting.begun.pop(record.trace_id, None)
-            if self._has_room():
-                self._waiting.settled[record.trace_id] = record
+            waiting = self._waiting
+            waiting.begun.pop(record.trace_id, None)
+            if len(waiting.settled) < self._capacity and not self._closed:
+                waiting.settled[record.trace_id] = record
+            else:
+                self._lost += 1
         if self._idle:
             self._wake.set()
-
-    def _has_room(self) -> bool:
-        if len(self._waiting) < self._capacity and not self._closed:
-            return True
-        self._lost += 1
-        return False
 
     # -- writing: on the thread --
 
@@ -107,7 +108,7 @@ class SqliteStore:
         with self._lock:
             self._idle = False
             delay = min(self._interval_s * 2 ** min(failures, 10), max(_SLOWEST_RETRY_S, self._interval_s))
-            self._lock.wait_for(lambda: self._closed or (self._hurried and not failures), timeout=delay)
+            self._changed.wait_for(lambda: self._closed or (self._hurried and not failures), timeout=delay)
             self._wake.clear()
             return not self._closed
 
@@ -120,7 +121,7 @@ class SqliteStore:
             if not written:
                 self._take_back()
             self._writing = _Backlog()
-            self._lock.notify_all()
+            self._changed.notify_all()
         return written
 
     def _take_back(self) -> None:
@@ -131,9 +132,10 @@ class SqliteStore:
         for trace_id, record in newer.settled.items():
             self._waiting.begun.pop(trace_id, None)
             self._waiting.settled[trace_id] = record
-        while len(self._waiting) > self._capacity:
-            (self._waiting.settled or self._waiting.begun).popitem()
-            self._lost += 1
+        for records in (self._waiting.begun, self._waiting.settled):
+            while len(records) > self._capacity:
+                records.popitem()
+                self._lost += 1
 
     def _try_to_write(self, batch: _Backlog) -> bool:
         try:
@@ -174,8 +176,8 @@ class SqliteStore:
         with self._lock:
             self._hurried = True
             self._wake.set()
-            self._lock.notify_all()
-            return self._lock.wait_for(lambda: not self._waiting and not self._writing, timeout=timeout_s)
+            self._changed.notify_all()
+            return self._changed.wait_for(lambda: not self._waiting and not self._writing, timeout=timeout_s)
 
     def get(self, trace_id: str) -> CallRecord | None:
         for record in self._unwritten():
@@ -203,7 +205,7 @@ class SqliteStore:
         """Write what is there, then end. Idempotent."""
         with self._lock:
             self._closed = True
-            self._lock.notify_all()
+            self._changed.notify_all()
         self._wake.set()
         self._thread.join(timeout_s)
         self._reader.close()
