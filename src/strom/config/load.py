@@ -112,6 +112,7 @@ def _resolve(document: Document, overrides: Overrides, environment: Environment)
     add_backends(overrides.backends, providers, environment)
     models = resolve_models(document.models, providers, problems)
     check_policies(document.policies, problems)
+    keys = resolve_keys(document.keys, document.policies, environment)
     return Settings(
         server=document.server,
         store_url=document.store.url,
@@ -120,7 +121,8 @@ def _resolve(document: Document, overrides: Overrides, environment: Environment)
         providers=providers,
         models=models,
         policies=document.policies,
-        keys=resolve_keys(document.keys, document.policies, environment),
+        keys=keys,
+        secrets=tuple(environment.secrets),
     )
 
 

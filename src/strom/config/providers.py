@@ -31,6 +31,8 @@ class Environment:
     def __init__(self, variables: Mapping[str, str], problems: Problems) -> None:
         self._variables = variables
         self.problems = problems
+        self.secrets: list[Secret] = []
+        """Every key that was read."""
 
     def first_set(self, names: tuple[str, ...]) -> str | None:
         """The first of these variables that is set and not empty."""
@@ -51,7 +53,8 @@ class Environment:
         if not _KEY.fullmatch(value):
             self.problems.add(path, f"the environment variable {name} holds spaces or characters that no key has")
             return None
-        return Secret(value)
+        self.secrets.append(Secret(value))
+        return self.secrets[-1]
 
 
 def resolve_providers(tables: tuple[ProviderTable, ...], environment: Environment) -> dict[str, ProviderSettings]:

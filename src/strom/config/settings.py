@@ -8,7 +8,7 @@ import msgspec
 
 from strom.config.schema import AuthSettings, LogLevel, ServerSettings
 from strom.core.access import KeySettings, PolicySettings
-from strom.upstreams.settings import ModelSettings, ProtocolName, ProviderSettings
+from strom.upstreams.settings import ModelSettings, ProtocolName, ProviderSettings, Secret
 
 
 class Backend(msgspec.Struct, frozen=True):
@@ -42,6 +42,8 @@ class Settings(msgspec.Struct, frozen=True):
     models: tuple[ModelSettings, ...] = ()
     policies: tuple[PolicySettings, ...] = ()
     keys: tuple[KeySettings, ...] = ()
+    secrets: tuple[Secret, ...] = ()
+    """Every key that was read, clients' keys too: what a log must never show."""
     warnings: tuple[str, ...] = ()
     """What the operator should know, one line each, with its path in the file."""
 

@@ -68,10 +68,12 @@ def _conditions(wanted: RecordFilter) -> tuple[list[str], list[Any]]:
     if wanted.model is not None:
         conditions.append("(model_requested = ? OR model_used = ?)")
         values += [wanted.model, wanted.model]
-    if wanted.since is not None:
-        conditions.append("started_at >= ?")
-        values.append(wanted.since)
-    if wanted.until is not None:
-        conditions.append("started_at < ?")
-        values.append(wanted.until)
+    for condition, instant in (
+        ("started_at >= ?", wanted.since),
+        ("started_at < ?", wanted.until),
+        ("ended_at >= ?", wanted.ended_since),
+    ):
+        if instant is not None:
+            conditions.append(condition)
+            values.append(instant)
     return conditions, values

@@ -22,9 +22,7 @@ _CURSOR = msgspec.json.Decoder(tuple[float, str])
 
 
 class RecordFilter(msgspec.Struct, frozen=True):
-    """None: anything. `model` is the name asked for or the one that answered. `since` ≤ started_at < `until`, in Unix
-    seconds.
-    """
+    """None: anything. `model` is the name asked for or the one that answered. Times in Unix seconds."""
 
     status: str | None = None
     model: str | None = None
@@ -32,7 +30,11 @@ class RecordFilter(msgspec.Struct, frozen=True):
     key_name: str | None = None
     protocol_in: str | None = None
     since: float | None = None
+    """Started then or later."""
     until: float | None = None
+    """Started before."""
+    ended_since: float | None = None
+    """Ended then or later: what a follower asks for."""
 
     def matches(self, record: CallRecord) -> bool:
         for name in ("status", "provider", "key_name", "protocol_in"):
@@ -40,6 +42,11 @@ class RecordFilter(msgspec.Struct, frozen=True):
             if wanted is not None and getattr(record, name) != wanted:
                 return False
         if self.model is not None and self.model not in (record.model_requested, record.model_used):
+            return False
+        return self._in_time(record)
+
+    def _in_time(self, record: CallRecord) -> bool:
+        if self.ended_since is not None and (record.ended_at is None or record.ended_at < self.ended_since):
             return False
         return (self.since is None or record.started_at >= self.since) and (
             self.until is None or record.started_at < self.until

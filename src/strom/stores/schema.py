@@ -76,6 +76,7 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
         if name not in there:
             connection.execute(f"ALTER TABLE calls ADD COLUMN {column_sql(name)}")
     connection.execute("CREATE INDEX IF NOT EXISTS calls_by_time ON calls (started_at DESC, trace_id DESC)")
+    connection.execute("CREATE INDEX IF NOT EXISTS calls_by_end ON calls (ended_at)")
     connection.commit()
 
 

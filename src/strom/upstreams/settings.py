@@ -38,9 +38,6 @@ class Secret:
     def __hash__(self) -> int:
         return hash(self._value)
 
-    def __reduce__(self) -> str:
-        raise TypeError("a secret is not serialized")
-
 
 class Timeouts(msgspec.Struct, frozen=True):
     connect_s: Seconds = 5.0

@@ -1,0 +1,70 @@
+"""The query string of `/platform/v1/traces`, read and written: one place for the gateway and for its command line.
+
+Parameters: status, model, provider, key_name, protocol_in, since, until, ended_since, limit, cursor. Times are RFC 3339 or
+Unix seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import msgspec
+
+from strom.core.errors import BadRequest
+from strom.core.record import Status
+from strom.stores.records import RecordFilter, rfc3339
+
+DEFAULT_LIMIT, MAX_LIMIT = 50, 1000
+_TIMES = ("since", "until", "ended_since")
+
+
+class Query(msgspec.Struct, frozen=True):
+    wanted: RecordFilter = RecordFilter()
+    limit: int = DEFAULT_LIMIT
+    cursor: str | None = None
+
+
+def parse_query(params: Mapping[str, str]) -> Query:
+    """Raises BadRequest for a parameter that is unknown or makes no sense. Empty ones count as absent."""
+    given = {name: value for name, value in params.items() if value}
+    limit, cursor = _limit(given.pop("limit", "")), given.pop("cursor", None)
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in RecordFilter.__struct_fields__:
+            raise BadRequest(f"unknown query parameter {name!r}", param=name)
+        fields[name] = parse_instant(value, name) if name in _TIMES else value
+    if fields.get("status", "started") not in get_args(Status):
+        raise BadRequest(f"status: expected one of {', '.join(get_args(Status))}", param="status")
+    return Query(RecordFilter(**fields), limit, cursor)
+
+
+def encode_query(query: Query) -> dict[str, str]:
+    """The parameters that `parse_query` reads back."""
+    params = {
+        name: value for name in RecordFilter.__struct_fields__ if (value := getattr(query.wanted, name)) is not None
+    }
+    shown = {name: rfc3339(value) if name in _TIMES else value for name, value in params.items()}
+    return shown | {"limit": str(query.limit)} | ({"cursor": query.cursor} if query.cursor else {})
+
+
+def parse_instant(text: str, param: str) -> float:
+    """Unix seconds. Raises BadRequest; a time without a zone is UTC."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        instant = datetime.fromisoformat(text)
+        return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise BadRequest(f"{param}: expected a time like 2026-03-01T12:00:00Z, or Unix seconds", param=param) from None
+
+
+def _limit(text: str) -> int:
+    if not text:
+        return DEFAULT_LIMIT
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:
+        raise BadRequest(f"limit: expected a number from 1 to {MAX_LIMIT}", param="limit")
+    return int(text)
