@@ -1,7 +1,7 @@
 """The query string of `/platform/v1/traces`, read and written: one place for the gateway and for its command line.
 
-Parameters: status, model, provider, key_name, protocol_in, since, until, ended_since, limit, cursor. Times are RFC 3339 or
-Unix seconds.
+Parameters: the fields of `RecordFilter`, limit, cursor; `stream` is left to whoever refuses it. Times are RFC 3339 or Unix
+seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from strom.core.errors import BadRequest
 from strom.core.record import Status
 from strom.stores.records import RecordFilter, rfc3339
 
-DEFAULT_LIMIT, MAX_LIMIT = 50, 1000
+DEFAULT_LIMIT, MAX_LIMIT = 50, 500
 _TIMES = ("since", "until", "ended_since")
 
 
@@ -28,7 +28,7 @@ class Query(msgspec.Struct, frozen=True):
 
 def parse_query(params: Mapping[str, str]) -> Query:
     """Raises BadRequest for a parameter that is unknown or makes no sense. Empty ones count as absent."""
-    given = {name: value for name, value in params.items() if value}
+    given = {name: value for name, value in params.items() if value and name != "stream"}
     limit, cursor = _limit(given.pop("limit", "")), given.pop("cursor", None)
     fields: dict[str, Any] = {}
     for name, value in given.items():

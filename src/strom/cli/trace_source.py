@@ -1,0 +1,82 @@
+"""Where `strom traces` reads from: a store's file, or the platform API of a running gateway.
+
+Both give records as JSON objects, in the words of `/platform/v1/traces`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import click
+
+from strom.cli.http import Api, gateway_api
+from strom.core.errors import NotFound, ProviderError
+from strom.stores.query import Query, encode_query
+from strom.stores.records import RecordReader, record_fields
+from strom.stores.table import open_reader
+
+Trace = dict[str, Any]
+
+
+class TraceSource(Protocol):
+    def page(self, query: Query) -> tuple[list[Trace], str | None]:
+        """Newest first, and the cursor of what is older. Raises StromError."""
+        ...
+
+    def get(self, trace_id: str) -> Trace | None: ...
+
+
+class StoreSource:
+    def __init__(self, reader: RecordReader) -> None:
+        self._reader = reader
+
+    def page(self, query: Query) -> tuple[list[Trace], str | None]:
+        page = self._reader.list(query.wanted, query.limit, query.cursor)
+        return [record_fields(record) for record in page.records], page.next_cursor
+
+    def get(self, trace_id: str) -> Trace | None:
+        record = self._reader.get(trace_id)
+        return record_fields(record) if record else None
+
+
+class GatewaySource:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def page(self, query: Query) -> tuple[list[Trace], str | None]:
+        answer = self._api.get("/platform/v1/traces", encode_query(query))
+        if not isinstance(answer, dict) or not isinstance(answer.get("data"), list):
+            raise ProviderError("the answer is no list of traces: is --url the address of a Strom gateway?")
+        return answer["data"], answer.get("next_cursor")
+
+    def get(self, trace_id: str) -> Trace | None:
+        try:
+            answer = self._api.get(f"/platform/v1/traces/{quote(trace_id, safe='')}")
+        except NotFound:
+            return None
+        return answer if isinstance(answer, dict) else None
+
+
+class Place:
+    """What the options say about where the traces are."""
+
+    def __init__(self, url: str | None, key_env: str | None, store: str | None, path: Path | None) -> None:
+        if sum(value is not None for value in (url, store, path)) > 1:
+            raise click.UsageError("--url, --store and --config exclude each other")
+        if key_env is not None and url is None:
+            raise click.UsageError("--key-env belongs to --url")
+        self._url, self._key_env, self._store, self._path = url, key_env, store, path
+
+    def open(self) -> TraceSource:
+        if self._url is not None:
+            return GatewaySource(gateway_api(self._url, self._key_env))
+        return StoreSource(open_reader(self._store or self._configured()))
+
+    def _configured(self) -> str:
+        from strom.config.load import load_settings
+        from strom.config.settings import Overrides
+
+        return load_settings(self._path, Overrides(), os.environ).store_url

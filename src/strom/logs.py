@@ -1,0 +1,91 @@
+"""Logging: to stderr, as lines for people or as JSON, and never with a key in it.
+
+Every key that a process knows is registered here; the handler removes registered keys from the finished text of each record,
+the traceback included, so no call site can forget it. Only the standard library: anything may import this.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+_REDACTED = "***"
+_SHORTEST = 4
+"""A shorter "key" would garble the log and protect nothing."""
+
+
+class Redactor(logging.Filter):
+    """Replaces registered secrets in the message and the traceback of every record that passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._secrets: list[str] = []
+
+    def register(self, secret: str) -> None:
+        if len(secret) >= _SHORTEST and secret not in self._secrets:
+            self._secrets.append(secret)
+            self._secrets.sort(key=len, reverse=True)
+
+    def redact(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, _REDACTED)
+        return text
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg = self.redact(record.getMessage())
+        record.args = None
+        if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
+        if record.exc_text:
+            record.exc_text = self.redact(record.exc_text)
+        if record.stack_info:
+            record.stack_info = self.redact(record.stack_info)
+        return True
+
+
+REDACTOR = Redactor()
+
+
+class ConsoleFormatter(logging.Formatter):
+    """2026-03-01T12:00:00.123Z INFO    strom.stores: text"""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 (logging's name)
+        return _instant(record)
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Any] = {
+            "time": _instant(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_text:
+            fields["exception"] = record.exc_text
+        return json.dumps(fields, ensure_ascii=False)
+
+
+def set_up_logging(level: str, log_format: str, secrets: Iterable[str] = (), stream: TextIO | None = None) -> None:
+    """Level: debug, info, warning, error. Format: console or json. May be called again, for a changed configuration."""
+    for secret in secrets:
+        REDACTOR.register(secret)
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.addFilter(REDACTOR)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else ConsoleFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+
+
+def _instant(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
