@@ -110,9 +110,13 @@ class SseParser:
 
 
 def _frame(raw: bytes) -> Frame:
-    """Reads one block. The common one, a single `data: …` line, without splitting it."""
+    """Reads one block. The common ones, `data: …` alone or after `event: …`, without splitting them."""
     if raw.startswith(b"data: ") and raw.find(b"\n") == len(raw) - 2 and raw[-1] == 10 and b"\r" not in raw:
         return Frame(raw[6:-2], b"", raw)
+    if raw.startswith(b"event: ") and raw.endswith(b"\n\n") and raw.count(b"\n") == 3 and b"\r" not in raw:
+        at = raw.find(b"\n")
+        if raw.startswith(b"\ndata: ", at):
+            return Frame(raw[at + 7 : -2], raw[7:at], raw)
     event, data = b"", None
     for line in raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
         name, _, value = line.partition(b":")

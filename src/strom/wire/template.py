@@ -8,6 +8,8 @@ be another text in the same place: no other event fits into the read, since any 
 
 from __future__ import annotations
 
+import msgspec
+
 
 class FrameTemplate:
     """One learned shape. `match` gives the raw UTF-8 bytes of the text, or None when the read must be parsed."""
@@ -54,3 +56,15 @@ class FrameTemplate:
         if '"' in text or "\\" in text or not text.isprintable():
             return None
         return text
+
+    def match_string(self, data: bytes) -> str | None:
+        """The text of a read that is one frame of the learned shape, escapes and all: what stands there is one JSON string."""
+        if not data.startswith(self._prefix) or not data.endswith(self._suffix) or len(data) < self._least:
+            return None
+        try:
+            return _STRING.decode(data[len(self._prefix) - 1 : 1 - self._suffix_length])
+        except msgspec.DecodeError:
+            return None
+
+
+_STRING = msgspec.json.Decoder(str)

@@ -365,16 +365,15 @@ class Decoder:
         self._parser = SseParser()
         self._reader = StreamReader(quirks)
         self._template = FrameTemplate()
-        self._delta: type[TextDelta] | type[ThinkingDelta] = TextDelta  # what the template stands for
+        self._delta: type[TextDelta] | type[ThinkingDelta] | type[ArgumentsDelta] = (
+            TextDelta  # what the template stands for
+        )
         self._index = 0
 
     def feed(self, data: bytes) -> list[Event]:
-        text = self._template.match(data)
-        if text is not None and not self._parser.pending:
-            try:
-                return [self._delta(self._index, text.decode())]
-            except UnicodeDecodeError:
-                pass  # the slow path words the error
+        text = self._template.match_string(data)
+        if text is not None:
+            return [self._delta(self._index, text)]
         return self._read(data)
 
     def finish(self) -> list[Event]:
@@ -394,12 +393,18 @@ class Decoder:
         except StromError as error:
             events.extend(reader.fail(error))
             return events
-        if len(frames) == 1 and len(events) == 1 and isinstance(events[0], TextDelta | ThinkingDelta):
-            self._template.learn(frames[0].raw, events[0].text.encode())
-            self._delta, self._index = type(events[0]), events[0].index
+        if len(frames) == 1 and len(events) == 1 and self._parser.idle:
+            self._learn(frames[0], events[0])
         return events
+
+    def _learn(self, frame: Frame, event: Event) -> None:
+        """The next read that is such a frame with another text needs no parsing: nothing is pending before it."""
+        if isinstance(event, TextDelta | ThinkingDelta | ArgumentsDelta):
+            self._template.learn(frame.raw, event.text.encode())
+            self._delta, self._index = type(event), event.index
 
 
 def is_silent(frame: Frame) -> bool:
     """Comments, events without data, and the foreign end marker some servers add: they carry nothing."""
-    return not frame.data or frame.data.strip() == b"[DONE]"
+    data = frame.data
+    return not data or (len(data) < 20 and data.strip() == b"[DONE]")
