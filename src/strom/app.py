@@ -1,7 +1,7 @@
 """The composition root: from settings to a running gateway. The only place that knows every part.
 
-    serve       a process, or a supervisor with `workers` processes that share the port
-    Runtime     one gateway with its client, store and handler: what `serve` listens with and `strom.asgi` mounts
+serve       a process, or a supervisor with `workers` processes that share the port
+Runtime     one gateway with its client, store and handler: what `serve` listens with and `strom.asgi` mounts
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-import sys
 from collections.abc import Callable
 
+import click
 import msgspec
 import uvloop
 
@@ -63,9 +63,7 @@ class Runtime:
         loop = asyncio.get_running_loop()
         services = Services(self.client, self.store, call_settings(settings), loop)
         self.gateway = Gateway(services, CODECS, make_state(settings))
-        self.app = App(
-            self.gateway, Pages(self.gateway), ModelLister(self.gateway), Platform(self.gateway, self.store)
-        )
+        self.app = App(self.gateway, Pages(self.gateway), ModelLister(self.gateway), Platform(self.gateway, self.store))
 
     def handle(self, exchange: Exchange) -> None:
         self.app.handle(exchange)
@@ -87,7 +85,7 @@ class Runtime:
 def serve(settings: Settings, reload: Reload | None = None) -> int:
     """Run until a signal. Returns the exit code."""
     for warning in settings.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        click.echo(f"warning: {warning}", err=True)
     with find_backends(settings) as found:
         announce = found.announcement
         if found.settings.server.workers > 1:
@@ -111,7 +109,9 @@ async def _serve(settings: Settings, reload: Reload | None, announce: Announceme
         await listener.start(host, port, reuse_port=shared)
     except OSError as error:
         await runtime.close()
-        raise StromError(f"Cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --port.") from error
+        raise StromError(
+            f"Cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --port."
+        ) from error
     stop = Stop(listener, settings.server.shutdown_grace_s)
     stop.install(lambda: _reload(runtime, reload))
     if announce is not None:
@@ -133,9 +133,9 @@ def _reload(runtime: Runtime, reload: Reload | None) -> None:
             fresh = msgspec.structs.replace(fresh, providers=runtime.settings.providers)
         runtime.replace_settings(fresh)
     except ConfigError as error:
-        print(f"The changed configuration was refused, the old one stays:\n{error.message}", file=sys.stderr, flush=True)
+        click.echo(f"The changed configuration was refused, the old one stays:\n{error.message}", err=True)
     else:
-        print("Configuration reloaded.", file=sys.stderr, flush=True)
+        click.echo("Configuration reloaded.", err=True)
 
 
 class Stop:
@@ -161,11 +161,8 @@ class Stop:
     async def until_stopped(self) -> None:
         await self._asked.wait()
         if self._listener.open_exchanges:
-            print(
-                f"Draining {self._listener.open_exchanges} running calls (at most {self._grace_s:g} s); again to cut.",
-                file=sys.stderr,
-                flush=True,
-            )
+            waiting = self._listener.open_exchanges
+            click.echo(f"Draining {waiting} running calls (at most {self._grace_s:g} s); again to cut.", err=True)
         await self._listener.drain(self._grace_s)
         if self._cut is not None:
             await self._cut

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import click
 import msgspec
 
 from strom import __version__
@@ -42,13 +42,17 @@ class Announcement(msgspec.Struct, frozen=True):
 
     def print(self, host: str, port: int) -> None:
         address = f"http://{'[' + host + ']' if ':' in host else host}:{port}"
-        print(f"Strom {__version__} listens on {address}")
+        click.echo(f"Strom {__version__} listens on {address}")
         for backend in self.backends:
-            print(f"  backend: {backend}")
-        print(f"Try it:\n  {self.command(address)}", flush=True)
+            click.echo(f"  backend: {backend}")
+        click.echo(f"Try it:\n  {self.command(address)}")
 
     def command(self, address: str) -> str:
-        body = {"model": self.model, "stream": True, "messages": [{"role": "user", "content": "Tell me a short story."}]}
+        body = {
+            "model": self.model,
+            "stream": True,
+            "messages": [{"role": "user", "content": "Tell me a short story."}],
+        }
         key = ' -H "Authorization: Bearer $STROM_KEY"' if self.key_needed else ""
         data = shlex.quote(json.dumps(body))
         return f"curl -N {address}/v1/chat/completions{key} -H 'content-type: application/json' -d {data}"
@@ -107,9 +111,7 @@ def _providers(found: list[Found]) -> list[ProviderSettings]:
     for entry in found:
         row = UPSTREAMS[entry.kind]
         name = entry.kind if kinds.count(entry.kind) == 1 else f"{entry.kind}-{entry.port}"
-        result.append(
-            ProviderSettings(name, entry.kind, row.protocol, entry.base_url, auth="none", quirks=row.quirks)
-        )
+        result.append(ProviderSettings(name, entry.kind, row.protocol, entry.base_url, auth="none", quirks=row.quirks))
     return result
 
 
@@ -124,7 +126,7 @@ def _full_name(found: list[Found], model: str) -> str:
 def _start_embedded() -> EmbeddedModel:
     folder = cache_folder()
     if not is_cached(folder):
-        print("Taking the embedded model's weights (98 MB, once) ...", file=sys.stderr, flush=True)
+        click.echo("Taking the embedded model's weights (98 MB, once) ...", err=True)
     return EmbeddedModel.start(ensure_weights(folder))
 
 

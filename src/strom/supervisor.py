@@ -14,6 +14,8 @@ import traceback
 from collections.abc import Callable
 from types import FrameType
 
+import click
+
 Work = Callable[[bool], int]
 """Runs one worker until it is told to stop; the flag says whether it announces the start."""
 QUICK_DEATH_S = 5.0
@@ -67,13 +69,13 @@ class Supervisor:
             os._exit(code)
 
     def _restart(self, code: int, lived_s: float) -> None:
-        print(f"A worker ended with code {code}; starting another.", file=sys.stderr, flush=True)
+        click.echo(f"A worker ended with code {code}; starting another.", err=True)
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S) if lived_s < QUICK_DEATH_S else 0.1
         time.sleep(self._pause_s if lived_s < QUICK_DEATH_S else 0)
         if not self._stopping:
             self._start(announces=False)
 
-    def _forward(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+    def _forward(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGHUP:
             self._stopping = True
         for pid in list(self._started):

@@ -17,9 +17,7 @@ def endpoint(name: str, provider: str, order: int = 1, weight: float = 1.0) -> E
     return EndpointSettings(name, provider, "upstream-" + name, order, weight)
 
 
-QWEN = ModelSettings(
-    "qwen", (endpoint("b", "far", 2), endpoint("a", "near", 1)), aliases=("claude-*", "gpt-4o")
-)
+QWEN = ModelSettings("qwen", (endpoint("b", "far", 2), endpoint("a", "near", 1)), aliases=("claude-*", "gpt-4o"))
 EU = PolicySettings("eu-only", regions=("eu-*",))
 
 

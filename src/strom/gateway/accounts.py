@@ -98,9 +98,7 @@ def fill_record(record: CallRecord, estimate: UsageEstimate, evidence: Evidence,
         record.error = RecordError(error.code, error.message)
 
 
-def settled_usage(
-    evidence: Evidence, estimate: UsageEstimate, *, ended_well: bool
-) -> tuple[RecordUsage, UsageSource]:
+def settled_usage(evidence: Evidence, estimate: UsageEstimate, *, ended_well: bool) -> tuple[RecordUsage, UsageSource]:
     """Reported counts, and estimates for those that are demanded. A count reported before an early end is only a floor."""
     usage = evidence.usage if evidence.usage is not None else Usage()
     reported = usage.input_tokens is not None and usage.output_tokens is not None

@@ -8,6 +8,7 @@ an exception nobody foresaw is caught: it fails this call and no other.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from strom.core.errors import (
@@ -44,14 +45,13 @@ class UpstreamAttempt:
         "_body",
         "_body_size",
         "_call",
-        "_feed",
         "_mode",
-        "_out",
+        "_read",
         "asked_stream",
         "codec",
         "connected_at",
-        "endpoint",
         "ended",
+        "endpoint",
         "exchange",
         "names",
         "pipe",
@@ -64,7 +64,7 @@ class UpstreamAttempt:
     def __init__(self, call: Call, endpoint: Endpoint, codec: Codec, started_at: float) -> None:
         self._call = call
         self._mode = _Mode.WAITING
-        self._out = b""
+        self._read = b""
         self._body: list[bytes] = []
         self._body_size = 0
         self.endpoint = endpoint
@@ -91,57 +91,37 @@ class UpstreamAttempt:
             self._mode = _Mode.ERROR
         elif self._is_stream(headers):
             self._mode = _Mode.STREAM
-            self._feed = self.pipe.feed
         else:
             self._mode = _Mode.WHOLE
 
     def on_body(self, data: bytes) -> None:
         if self._mode is _Mode.STREAM:
-            try:
-                out = self._feed(data)
-            except Exception as error:
-                self._call.crash(self, error)
-                return
-            self._out = self._out + out if self._out else out
+            self._read = self._read + data if self._read else data
         elif self._mode is not _Mode.OVER:
-            self._collect(data)
+            self._body_size += len(data)
+            if self._body_size > self._body_limit():
+                self._guarded(self._overflow)
+            else:
+                self._body.append(data)
 
     def on_read_end(self) -> None:
-        if self._mode is _Mode.STREAM:
-            out, self._out = self._out, b""
-            try:
-                self._call.advance(self, out)
-            except Exception as error:
-                self._call.crash(self, error)
+        if self._mode is _Mode.STREAM and self._read:
+            self._guarded(self._flush)
 
-    def on_end(self, *, delimited_by_close: bool) -> None:  # noqa: ARG002 - the protocol's own proof counts, not HTTP's
+    def on_end(self, *, delimited_by_close: bool) -> None:  # the protocol's own proof counts, not HTTP's
         self.ended = True
-        mode = self._mode
-        try:
-            if mode is _Mode.STREAM:
-                out, self._out = self._out, b""
-                self._call.advance(self, out + self.pipe.finish())
-            elif mode is _Mode.WHOLE:
-                self._mode = _Mode.OVER
-                self._call.take_whole(self, b"".join(self._body))
-            elif mode is _Mode.ERROR:
-                self._call.attempt_failed(self, self._refusal())
-        except Exception as error:
-            self._call.crash(self, error)
+        self._guarded(self._finish)
 
     def on_failure(self, failure: TransportFailure) -> None:
         self.ended = True
-        if self._mode is _Mode.OVER:
-            return
-        try:
-            if self._mode is _Mode.STREAM:  # what came before the failure is the client's
-                out, self._out = self._out, b""
-                self._call.advance(self, out)
-            self._call.attempt_failed(self, self._explain(failure))
-        except Exception as error:
-            self._call.crash(self, error)
+        if self._mode is not _Mode.OVER:
+            self._guarded(lambda: self._break_off(failure))
 
     # -- for the call --
+
+    @property
+    def is_over(self) -> bool:
+        return self._mode is _Mode.OVER
 
     def close(self) -> None:
         """Nothing more of this attempt is wanted: its connection is closed unless its body has ended."""
@@ -158,22 +138,53 @@ class UpstreamAttempt:
 
     # -- inside --
 
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """A defect of ours ends this call, and no other."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - the one place (see the module's head)
+            self._call.crash(self, error)
+
+    def _flush(self) -> None:
+        read, self._read = self._read, b""
+        self._call.advance(self, self.pipe.feed(read))
+
+    def _finish(self) -> None:
+        match self._mode:
+            case _Mode.STREAM:
+                read, self._read = self._read, b""
+                self._call.advance(self, (self.pipe.feed(read) if read else b"") + self.pipe.finish())
+            case _Mode.WHOLE:
+                self._mode = _Mode.OVER
+                self._call.take_whole(self, b"".join(self._body))
+            case _Mode.ERROR:
+                self._call.attempt_failed(self, self._refusal())
+            case _Mode.WAITING | _Mode.OVER:
+                pass
+
+    def _break_off(self, failure: TransportFailure) -> None:
+        """What came before the failure is the client's."""
+        if self._mode is _Mode.STREAM and self._read:
+            self._flush()
+        if not self.is_over:  # the last read may have held the proof
+            self._call.attempt_failed(self, self._explain(failure))
+
+    def _body_limit(self) -> int:
+        return MAX_ERROR_BYTES if self._mode is _Mode.ERROR else self._call.services.settings.max_reply_bytes
+
+    def _overflow(self) -> None:
+        if self._mode is _Mode.ERROR:
+            self._call.attempt_failed(self, self._refusal())
+        else:
+            limit = self._body_limit()
+            self._call.attempt_failed(self, InvalidStreamEvent(f"The upstream's reply is longer than {limit} bytes."))
+
     def _is_stream(self, headers: Headers) -> bool:
         """By content type; one that says nothing of use is what was asked for."""
         kind = next((value for name, value in headers if name == b"content-type"), b"").lower()
         if b"event-stream" in kind or b"ndjson" in kind:
             return True
         return self.asked_stream and b"json" not in kind and b"html" not in kind
-
-    def _collect(self, data: bytes) -> None:
-        self._body_size += len(data)
-        limit = MAX_ERROR_BYTES if self._mode is _Mode.ERROR else self._call.services.settings.max_reply_bytes
-        if self._body_size <= limit:
-            self._body.append(data)
-        elif self._mode is _Mode.ERROR:
-            self._call.attempt_failed(self, self._refusal())
-        else:
-            self._call.attempt_failed(self, InvalidStreamEvent(f"The upstream's reply is longer than {limit} bytes."))
 
     def _refusal(self) -> StromError:
         return self.codec.decode_error(self.status, self.response_headers, b"".join(self._body))

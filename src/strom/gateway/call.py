@@ -29,9 +29,9 @@ from strom.gateway.accounts import (
 )
 from strom.gateway.attempt import UpstreamAttempt
 from strom.gateway.block import encode_block
+from strom.gateway.opening import Opening
 from strom.gateway.outgoing import build_outgoing
 from strom.gateway.pipes import FoldPipe, StreamPipe, TranscodePipe
-from strom.gateway.opening import Opening
 from strom.gateway.responses import respond_error, stream_headers, whole_headers
 from strom.gateway.services import Services
 from strom.protocols.codec import Codec, ReplyContext, StreamEncoder
@@ -76,9 +76,7 @@ class Call:
         "services",
     )
 
-    def __init__(
-        self, services: Services, codecs: dict[str, Codec], exchange: Exchange, opening: Opening
-    ) -> None:
+    def __init__(self, services: Services, codecs: dict[str, Codec], exchange: Exchange, opening: Opening) -> None:
         self.services = services
         self._incoming = opening.incoming
         self.codec = opening.incoming.codec
@@ -102,7 +100,7 @@ class Call:
         self._dispatched_at: float | None = None
         self._first_token_at: float | None = None
         self._last_frame_at = 0.0
-        self._last_write_at = services.loop.time()
+        self._last_write_at = services.clock.time()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self.context = ReplyContext(
@@ -120,7 +118,7 @@ class Call:
         )
 
     def now(self) -> float:
-        return self.services.loop.time()
+        return self.services.clock.time()
 
     # -- beginning, and beginning again --
 
@@ -179,7 +177,7 @@ class Call:
     def advance(self, attempt: UpstreamAttempt, out: bytes) -> None:
         """One read of a stream has passed the pipe: `out` is for the client."""
         evidence = attempt.pipe.evidence
-        now = self.services.loop.time()
+        now = self.services.clock.time()
         if evidence.deltas != self._seen_deltas:
             self._seen_deltas = evidence.deltas
             self._last_frame_at = now
@@ -318,11 +316,7 @@ class Call:
         """Keep frames back until one bears a token, so that an upstream that then refuses still gives a real status."""
         self._held.append(out)
         self._held_size += len(out)
-        if (
-            self._first_token_at is None
-            and len(self._held) <= MAX_HELD_FRAMES
-            and self._held_size <= MAX_HELD_BYTES
-        ):
+        if self._first_token_at is None and len(self._held) <= MAX_HELD_FRAMES and self._held_size <= MAX_HELD_BYTES:
             return
         self._commit(attempt)
         self._send_held()
@@ -357,12 +351,16 @@ class Call:
 
     def _arm(self) -> None:
         """Make sure the timer goes off at the next deadline or before it. It is moved only when it would come too late."""
-        due = self.now() + PAUSED_TICK_S if self._exchange.paused else min(self._upstream_deadline(), self._heartbeat_due())
+        due = (
+            self.now() + PAUSED_TICK_S
+            if self._exchange.paused
+            else min(self._upstream_deadline(), self._heartbeat_due())
+        )
         if self._timer is None or due < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = due
-            self._timer = self.services.loop.call_at(due, self._tick)
+            self._timer = self.services.clock.call_at(due, self._tick)
 
     def _upstream_deadline(self) -> float:
         attempt = self._attempt
@@ -401,7 +399,9 @@ class Call:
             message = f"The backend {name!r} gave no token within {timeouts.first_token_s:g} s."
         else:
             limit = timeouts.first_token_s * self.services.settings.whole_reply_factor
-            message = f"The backend {name!r} gave no reply within {limit:g} s; a streamed request shows progress sooner."
+            message = (
+                f"The backend {name!r} gave no reply within {limit:g} s; a streamed request shows progress sooner."
+            )
         self.attempt_failed(attempt, TimedOut(message))
 
     def _beat(self) -> None:

@@ -39,7 +39,7 @@ class _Collector:
     def on_read_end(self) -> None:
         pass
 
-    def on_end(self, *, delimited_by_close: bool) -> None:  # noqa: ARG002
+    def on_end(self, *, delimited_by_close: bool) -> None:
         if self._done.done():
             return
         if self._size > MAX_BYTES:

@@ -12,8 +12,8 @@ from strom.core.errors import StromError
 from strom.core.events import Event, Failed
 from strom.core.evidence import Evidence
 from strom.core.fold import Fold
-from strom.core.tool_names import ToolNameFilter
 from strom.core.messages import ToolName
+from strom.core.tool_names import ToolNameFilter
 from strom.protocols.codec import StreamDecoder, StreamEncoder
 
 
@@ -88,7 +88,7 @@ class FoldPipe:
         self.evidence.observe(events)
         self.fold.feed(events)
 
-    def fail(self, error: StromError) -> bytes:  # noqa: ARG002 - a whole reply has no in-band error
+    def fail(self, error: StromError) -> bytes:
         return b""
 
     def heartbeat(self) -> bytes:

@@ -55,7 +55,9 @@ class Router:
         allowed = [endpoint for endpoint in endpoints if all_allow(policies, endpoint.upstream)]
         if not allowed:
             names = ", ".join(policy.id for policy in policies)
-            raise PermissionDenied(f"No endpoint of the model {model!r} satisfies the policy {names}.", code="policy_refused")
+            raise PermissionDenied(
+                f"No endpoint of the model {model!r} satisfies the policy {names}.", code="policy_refused"
+            )
         policy_id = policies[-1].id if policies else None
         return Plan(self._ordered(allowed), model, policy_id)
 

@@ -15,6 +15,14 @@ from strom.core.record import CallRecord
 from strom.transport.types import UpstreamClient, UpstreamExchange
 
 
+class Clock(Protocol):
+    """The monotonic clock and its timers: an event loop, or a test's own."""
+
+    def time(self) -> float: ...
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
+
+
 class RecordSink(Protocol):
     def put(self, record: CallRecord) -> None: ...
 
@@ -42,23 +50,24 @@ class Lingering:
     An ended body gives its connection back to the pool. One timer for all of them.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._queue: deque[tuple[float, UpstreamExchange]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, exchange: UpstreamExchange) -> None:
-        self._queue.append((self._loop.time() + LINGER_S, exchange))
+        due = self._clock.time() + LINGER_S
+        self._queue.append((due, exchange))
         if self._timer is None:
-            self._timer = self._loop.call_later(LINGER_S, self._sweep)
+            self._timer = self._clock.call_at(due, self._sweep)
 
     def _sweep(self) -> None:
         self._timer = None
-        now = self._loop.time()
+        now = self._clock.time()
         while self._queue and self._queue[0][0] <= now:
             self._queue.popleft()[1].abort()  # does nothing to one that has ended
         if self._queue:
-            self._timer = self._loop.call_at(self._queue[0][0], self._sweep)
+            self._timer = self._clock.call_at(self._queue[0][0], self._sweep)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -68,23 +77,23 @@ class Lingering:
 
 
 class Services:
-    """One per process. `wall` gives Unix seconds; the monotonic clock is the loop's."""
+    """One per process. `wall` gives Unix seconds."""
 
-    __slots__ = ("client", "lingering", "loop", "records", "settings", "started_at", "wall")
+    __slots__ = ("client", "clock", "lingering", "records", "settings", "started_at", "wall")
 
     def __init__(
         self,
         client: UpstreamClient,
         records: RecordSink,
         settings: CallSettings,
-        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.client = client
         self.records = records
         self.settings = settings
-        self.loop = loop
-        self.lingering = Lingering(loop)
+        self.clock = clock
+        self.lingering = Lingering(clock)
         self.wall = wall
         self.started_at = wall()
 

@@ -65,7 +65,7 @@ class App:
                 self._start(exchange, self._find(exchange))
         except StromError as error:
             self._respond_error(exchange, error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a defect fails this answer, not the server
             self._defect(exchange, error)
 
     async def close(self) -> None:
@@ -104,7 +104,7 @@ class App:
             await endpoint(exchange)
         except StromError as error:
             self._respond_error(exchange, error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a defect fails this answer, not the server
             self._defect(exchange, error)
 
     def _defect(self, exchange: Exchange, error: Exception) -> None:

@@ -109,9 +109,7 @@ class ModelLister:
         headers = [(b"anthropic-version", b"2023-06-01")] if upstream.protocol == "anthropic" else None
         try:
             async with asyncio.timeout(LIST_TIMEOUT_S):
-                fetched = await fetch(
-                    self._gateway.services.client, upstream, models_path(upstream), headers=headers
-                )
+                fetched = await fetch(self._gateway.services.client, upstream, models_path(upstream), headers=headers)
             listed = msgspec.json.decode(fetched.body, type=_UpstreamList)
         except (StromError, TimeoutError, msgspec.DecodeError):
             return []

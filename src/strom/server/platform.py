@@ -16,7 +16,6 @@ from strom.transport.types import Exchange
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 500
-FILTERS = ("status", "model", "provider", "key_name", "protocol_in")
 NEVER_CACHE = (b"cache-control", b"no-store")
 
 
@@ -30,12 +29,16 @@ class Platform:
     async def list_traces(self, exchange: Exchange) -> None:
         self._gateway.identify(exchange, admin=True)
         query = {name: values[-1] for name, values in parse_qs(exchange.head.query).items()}
-        known = {*FILTERS, "since", "until", "limit", "cursor", "stream"}
+        known = {*RecordFilter.__struct_fields__, "limit", "cursor", "stream"}
         unknown = sorted(set(query) - known)
         if unknown:
             raise BadRequest(f"Unknown query parameter {unknown[0]!r}. Known: {', '.join(sorted(known))}.")
         wanted = RecordFilter(
-            **{name: query[name] for name in FILTERS if name in query},
+            status=query.get("status"),
+            model=query.get("model"),
+            provider=query.get("provider"),
+            key_name=query.get("key_name"),
+            protocol_in=query.get("protocol_in"),
             since=_time(query, "since"),
             until=_time(query, "until"),
         )

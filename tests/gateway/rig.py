@@ -1,0 +1,173 @@
+"""A gateway without sockets and without time: a test plays both the client and the upstream, and turns the clock."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+from strom.core.access import KeySettings, PolicySettings
+from strom.core.record import CallRecord
+from strom.gateway.gateway import Gateway, State
+from strom.gateway.routing import Router
+from strom.gateway.services import CallSettings, Services
+from strom.policies.auth import KeyRing
+from strom.protocols.codec import Quirks
+from strom.protocols.table import CODECS
+from strom.transport.memory import MemoryClient, MemoryExchange, MemoryUpstream
+from strom.upstreams.settings import EndpointSettings, ModelSettings, Price, ProviderSettings, Secret, Timeouts
+from strom.upstreams.upstream import Upstream
+
+SSE = [(b"content-type", b"text/event-stream")]
+JSON = [(b"content-type", b"application/json")]
+PATHS = {"openai-chat": "/v1/chat/completions", "anthropic": "/v1/messages"}
+KEY = "up-key-1"
+
+
+class Timer:
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._order = itertools.count()
+        self._timers: list[tuple[float, int, Timer]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> Any:
+        timer = Timer(callback)
+        heapq.heappush(self._timers, (when, next(self._order), timer))
+        return timer
+
+    @property
+    def armed(self) -> int:
+        return sum(not timer.cancelled for _, _, timer in self._timers)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; timers go off in order, each at its own instant."""
+        end = self.now + seconds
+        while self._timers and self._timers[0][0] <= end:
+            when, _, timer = heapq.heappop(self._timers)
+            self.now = max(self.now, when)
+            if not timer.cancelled:
+                timer.callback()
+        self.now = end
+
+
+class Records:
+    def __init__(self) -> None:
+        self.all: list[CallRecord] = []
+
+    def put(self, record: CallRecord) -> None:
+        self.all.append(record)
+
+
+class Rig:
+    """One model "m" with `endpoints` endpoints (providers p1, p2 …) that speak `behind`."""
+
+    def __init__(
+        self,
+        behind: str = "openai-chat",
+        *,
+        endpoints: int = 1,
+        quirks: Quirks | None = None,
+        settings: CallSettings | None = None,
+        keys: tuple[KeySettings, ...] = (),
+    ) -> None:
+        self.clock = FakeClock()
+        self.client = MemoryClient()
+        self.records = Records()
+        self.behind = behind
+        self.services = Services(
+            self.client, self.records, settings or CallSettings(), self.clock, wall=lambda: 1.7e9 + self.clock.now
+        )
+        providers = [self._provider(f"p{n + 1}", quirks or Quirks()) for n in range(endpoints)]
+        places = tuple(
+            EndpointSettings(f"e{n + 1}", f"p{n + 1}", "upstream-m", order=n + 1, price=Price(1.0, 2.0, "EUR"))
+            for n in range(endpoints)
+        )
+        router = Router(
+            [Upstream(provider) for provider in providers],
+            [ModelSettings("m", places)],
+            [PolicySettings("eu-only", regions=("eu-*",))],
+        )
+        state = State(router, KeyRing(keys, required=bool(keys)))
+        self.gateway = Gateway(self.services, CODECS, state)
+
+    def _provider(self, name: str, quirks: Quirks) -> ProviderSettings:
+        timeouts = Timeouts(connect_s=5, first_token_s=120, idle_s=60)
+        return ProviderSettings(
+            name,
+            "generic",
+            self.behind,  # type: ignore[arg-type]
+            "http://127.0.0.1:9/v1",
+            api_key=Secret(KEY),
+            region="us-east",
+            timeouts=timeouts,
+            quirks=quirks,
+        )
+
+    def call(
+        self, front: str = "openai-chat", *, stream: bool = True, headers: Any = (), **body: Any
+    ) -> MemoryExchange:
+        """Send a request; it is at the upstream when this returns (`upstream()`)."""
+        full = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": stream, **body}
+        if front == "anthropic":
+            full.setdefault("max_tokens", 64)
+        return self.call_raw(front, json.dumps(full).encode(), headers=headers)
+
+    def call_raw(self, front: str, body: bytes, headers: Any = ()) -> MemoryExchange:
+        exchange = MemoryExchange("POST", PATHS[front], headers=headers, body=body)
+        self.gateway.handle_call(exchange, CODECS[front])
+        return exchange
+
+    def upstream(self, number: int = -1) -> MemoryUpstream:
+        return self.client.sent[number]
+
+    @property
+    def record(self) -> CallRecord:
+        """The one record of the one call."""
+        assert len(self.records.all) == 1, f"{len(self.records.all)} records"
+        return self.records.all[0]
+
+
+def chat_frame(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    chunk = {
+        "id": "c1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "real-m",
+        "choices": [choice],
+        **more,
+    }
+    return b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\n\n"
+
+
+ROLE = chat_frame({"role": "assistant", "content": ""})
+FINISH = chat_frame({}, "stop")
+USAGE = (
+    b'data: {"id":"c1","object":"chat.completion.chunk","created":1,"model":"real-m","choices":[],'
+    b'"usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12}}\n\n'
+)
+DONE = b"data: [DONE]\n\n"
+
+
+def text(piece: str) -> bytes:
+    return chat_frame({"content": piece})
+
+
+def data_objects(body: bytes) -> list[Any]:
+    """The JSON objects of an event stream, without [DONE]."""
+    lines = [line[6:] for line in body.split(b"\n") if line.startswith(b"data: ")]
+    return [json.loads(line) for line in lines if line != b"[DONE]"]

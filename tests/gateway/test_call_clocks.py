@@ -1,0 +1,109 @@
+"""Heartbeats and timeouts: what is sent in silence, and when silence becomes an error."""
+
+import pytest
+
+from strom.gateway.services import CallSettings
+from tests.gateway.rig import DONE, FINISH, ROLE, SSE, Rig, data_objects, text
+
+BEAT = CallSettings(heartbeat_s=10)
+
+
+def test_a_silent_prefill_gets_the_head_and_comments() -> None:
+    rig = Rig(settings=BEAT)
+    exchange = rig.call()
+    rig.clock.advance(9.9)
+    assert exchange.state == "new"
+    rig.clock.advance(20.2)
+    assert exchange.status == 200
+    assert exchange.writes == [b": keep-alive\n\n"] * 3
+    rig.upstream().response(200, SSE)
+    rig.upstream().read(ROLE, text("hi"))
+    assert exchange.body_out.endswith(ROLE + text("hi"))
+
+
+def test_towards_anthropic_the_message_starts_before_the_ping() -> None:
+    rig = Rig(settings=BEAT)
+    exchange = rig.call("anthropic")
+    rig.clock.advance(10.1)
+    assert exchange.body_out.index(b"message_start") < exchange.body_out.index(b"event: ping")
+    rig.upstream().response(200, SSE)
+    rig.upstream().read(ROLE, text("hi"))
+    rig.upstream().end(FINISH, DONE)
+    assert exchange.body_out.count(b"event: message_start") == 1
+    assert exchange.body_out.count(b"event: message_stop") == 1
+
+
+def test_what_is_held_back_goes_out_with_the_heartbeat() -> None:
+    rig = Rig(settings=BEAT)
+    exchange = rig.call()
+    rig.upstream().response(200, SSE)
+    rig.upstream().read(ROLE)
+    rig.clock.advance(10.1)
+    assert exchange.body_out == ROLE + b": keep-alive\n\n"
+
+
+def test_a_heartbeat_is_due_only_in_silence() -> None:
+    rig = Rig(settings=BEAT)
+    exchange = rig.call()
+    rig.upstream().response(200, SSE)
+    rig.upstream().read(ROLE)
+    for _ in range(10):
+        rig.upstream().read(text("x"))
+        rig.clock.advance(9)
+    assert b"keep-alive" not in exchange.body_out
+
+
+@pytest.mark.parametrize("front", ["openai-chat", "anthropic"])
+def test_no_first_token_in_time(front: str) -> None:
+    rig = Rig()
+    exchange = rig.call(front)
+    rig.upstream().response(200, SSE)
+    for _ in range(12):
+        rig.upstream().read(b": still working\n\n")
+        rig.clock.advance(10)
+    rig.clock.advance(0.1)
+    assert rig.upstream().aborted
+    assert exchange.state == "finished"
+    assert "120 s" in data_objects(exchange.body_out)[-1]["error"]["message"]
+    assert rig.record.attempts[0].outcome == "timeout"
+
+
+def test_no_first_token_and_no_heartbeat_yet_is_a_504() -> None:
+    rig = Rig(settings=CallSettings(heartbeat_s=1000))
+    exchange = rig.call()
+    rig.clock.advance(120.1)
+    assert exchange.status == 504
+
+
+def test_comments_of_the_upstream_do_not_reset_the_idle_clock() -> None:
+    rig = Rig()
+    exchange = rig.call()
+    rig.upstream().response(200, SSE)
+    rig.upstream().read(ROLE, text("a"))
+    for _ in range(7):
+        rig.upstream().read(b": keep-alive\n\n")
+        rig.clock.advance(9)
+    assert exchange.state == "finished"
+    assert rig.record.error is not None
+    assert "silent for 60 s" in rig.record.error.message
+
+
+def test_frames_reset_the_idle_clock() -> None:
+    rig = Rig()
+    exchange = rig.call()
+    rig.upstream().response(200, SSE)
+    rig.upstream().read(ROLE)
+    for _ in range(10):
+        rig.upstream().read(text("a"))
+        rig.clock.advance(59)
+    assert exchange.state == "started"
+
+
+def test_a_whole_reply_has_longer() -> None:
+    rig = Rig()
+    exchange = rig.call(stream=False)
+    rig.clock.advance(599)
+    assert exchange.state == "new"
+    rig.clock.advance(2)
+    assert exchange.status == 504
+    assert rig.upstream().aborted
