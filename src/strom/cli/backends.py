@@ -7,7 +7,7 @@ options by name and forgets their order, so the order is taken from its parser.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "ollama")
 _KEY = "strom.backends"
 _FIELDS = {"backend": "url", "protocol": "protocol", "api_key_env": "api_key_env"}
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class BackendCommand(click.Command):
@@ -35,7 +34,7 @@ class BackendCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-def backend_options(command: F) -> F:
+def backend_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
             "--api-key-env", multiple=True, metavar="NAME", help="Variable that holds the key of that backend."

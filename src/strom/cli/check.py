@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+from strom.cli.options import file_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @click.group()
@@ -14,7 +19,7 @@ def config() -> None:
 
 
 @config.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=file_path)
 def check(file: Path) -> int:
     """Check FILE and say everything that is wrong with it."""
     from strom.config.load import load_settings

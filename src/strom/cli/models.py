@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from strom.cli.backends import BackendCommand, backend_options, backends_of
+from strom.cli.options import config_option
 from strom.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from strom.config.settings import Settings
     from strom.upstreams.upstream import Upstream
 
@@ -22,7 +24,7 @@ Row = dict[str, Any]
 @click.option("--url", metavar="URL", help="A running gateway [http://127.0.0.1:8080].")
 @click.option("--key-env", metavar="NAME", help="Variable that holds a key for that gateway.")
 @backend_options
-@click.option("--config", "path", type=click.Path(path_type=Path), metavar="FILE", help="Configuration (TOML).")
+@config_option()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def models(context: click.Context, /, url: str | None, key_env: str | None, path: Path | None, **flags: Any) -> int:

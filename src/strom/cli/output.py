@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,4 +25,6 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
+    import json
+
     click.echo(json.dumps(value, indent=indent, ensure_ascii=False))

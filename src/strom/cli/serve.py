@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from strom.cli.backends import BackendCommand, backend_options, backends_of
+from strom.cli.options import config_option
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LEVELS = ("debug", "info", "warning", "error")
 
 
 @click.command(cls=BackendCommand)
 @backend_options
-@click.option("--config", "path", type=click.Path(path_type=Path), metavar="FILE", help="Configuration (TOML).")
+@config_option()
 @click.option("--host", help="Address to listen on [127.0.0.1].")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on [8080].")
 @click.option("--workers", type=click.IntRange(1, 256), help="Processes that share the port [1].")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from strom.cli.options import config_option
 from strom.cli.output import plain, print_json, print_table
 
 if TYPE_CHECKING:
     from strom.cli.trace_source import Place, Trace, TraceSource
     from strom.stores.records import RecordFilter
 
-F = TypeVar("F", bound=Callable[..., Any])
+Function = Callable[..., Any]
 STATUSES = ("started", "completed", "incomplete", "failed", "cancelled", "rejected")
 """`strom.core.record.Status`, which is not imported for the sake of a fast --help."""
 _AGE = re.compile(r"(\d+)([smhd])")
@@ -31,16 +31,10 @@ def traces() -> None:
     """Look at the records of calls."""
 
 
-def _place_options(command: F) -> F:
+def _place_options(command: Function) -> Function:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-        click.option(
-            "--config",
-            "path",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="Use its store.",
-        ),
+        config_option("Use the store of this configuration."),
         click.option("--store", metavar="URL", help="The store [sqlite:///strom.db]."),
         click.option("--key-env", metavar="NAME", help="Variable that holds an admin key for that gateway."),
         click.option("--url", metavar="URL", help="Ask a running gateway."),
@@ -49,7 +43,7 @@ def _place_options(command: F) -> F:
     return command
 
 
-def _filter_options(command: F) -> F:
+def _filter_options(command: Function) -> Function:
     for option in (
         click.option("--until", metavar="TIME", help="Started before: a time, or an age like 10m, 2h, 1d."),
         click.option("--since", metavar="TIME", help="Started then or later."),
