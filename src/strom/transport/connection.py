@@ -238,6 +238,8 @@ class UpstreamConnection(asyncio.Protocol):
         if self._phase != _HEAD:
             return
         status = self._parser.get_status_code()
+        if status == 101:
+            raise _Broken("protocol", "the upstream changed to a protocol nobody asked for")
         if status < 200:
             self._interim = True
             return
@@ -383,7 +385,7 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 def _size(headers: Headers) -> int:
-    return sum(len(name) + len(value) for name, value in headers)
+    return sum(len(name) + len(value) + 4 for name, value in headers)
 
 
 def _reason(exc: Exception | None, where: str) -> str:
