@@ -37,13 +37,16 @@ class Call:
 
 
 class Fragment:
-    """A fragment that found its call. `arguments`: as they came; `clean`: what of them is to be passed on."""
+    """A fragment that found its call. `arguments`: as they came; `clean`: what of them is to be passed on.
 
-    __slots__ = ("arguments", "call", "clean", "name", "opens")
+    `continues_name`: it brings one more piece of the name.
+    """
 
-    def __init__(self, call: Call, name: str, arguments: str, *, opens: bool) -> None:
+    __slots__ = ("arguments", "call", "clean", "continues_name", "opens")
+
+    def __init__(self, call: Call, arguments: str, *, opens: bool, continues_name: bool) -> None:
         self.call = call
-        self.name = name
+        self.continues_name = continues_name
         self.arguments = arguments
         self.clean = arguments if call.custom else call.scan.feed(arguments)
         self.opens = opens
@@ -74,10 +77,11 @@ class CallTracker:
         opens = call is None or _opens(call, their_id, name, arguments)
         if call is None or opens:
             call = self._open(index, their_id, custom=custom)
-        if name and name != call.name and (opens or call.scan.empty):
-            call.name += name  # the first piece, or one more before any argument
+        more = bool(name) and name != call.name and call.scan.empty  # the first piece, or one more before any argument
+        if more:
+            call.name += name
         self._last = call
-        return Fragment(call, name, arguments, opens=opens)
+        return Fragment(call, arguments, opens=opens, continues_name=more and not opens)
 
     def _candidate(self, index: int | None, their_id: str) -> Call | None:
         if index is not None:

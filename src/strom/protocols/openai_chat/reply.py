@@ -46,7 +46,7 @@ def is_stream(body: bytes) -> bool:
 def _assemble(chunk: Chunk, body: bytes, quirks: Quirks) -> list[Event]:
     assembler = Assembler(quirks)
     for choice in chunk.choices or []:
-        _number_calls(choice)
+        number_calls(choice)
     try:
         assembler.take(chunk)
     except msgspec.DecodeError:
@@ -56,7 +56,7 @@ def _assemble(chunk: Chunk, body: bytes, quirks: Quirks) -> list[Event]:
     return [*assembler.out, Completed() if proven else Failed(missing)]
 
 
-def _number_calls(choice: Choice) -> None:
+def number_calls(choice: Choice) -> None:
     """In a whole message every entry is a call of its own, whatever index it carries."""
     message = choice.message or choice.delta or Delta()
     for number, call in enumerate(message.tool_calls or []):

@@ -121,9 +121,7 @@ def _response_format(shape: FormatShape | None) -> ResponseFormat | None:
     if shape.type == "json_object" and not is_set(shape.schema):
         return ResponseFormat("json_object")
     schema = shape.json_schema or JsonSchemaShape(schema=shape.schema)
-    return ResponseFormat(
-        "json_schema", schema.name, json_text(schema.schema), schema.strict, schema.description or ""
-    )
+    return ResponseFormat("json_schema", schema.name, json_text(schema.schema), schema.strict, schema.description or "")
 
 
 def _tools(shape: ChatRequest) -> tuple[Tool, ...]:

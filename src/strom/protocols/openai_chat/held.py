@@ -1,0 +1,101 @@
+"""What a relay holds back until the terminator: finish frames and usage. Says in which form they leave.
+
+With `include_usage`: the finish frames, then one frame with `choices: []` and the last usage (the upstream's own
+frame if it sent one). Without: usage, if there is any, on the last finish frame. A frame that needs no change leaves as the bytes it came in.
+Source: streams.md sections 2 and 6; llama.cpp sends one usage frame per choice (recording xllamacpp/n2).
+"""
+
+from __future__ import annotations
+
+from strom.core.usage import Usage
+from strom.protocols.codec import ReplyContext
+from strom.protocols.openai_chat.encoder import with_block
+from strom.protocols.openai_chat.frame_edit import FrameEdit, Members, frame
+from strom.protocols.openai_chat.schema import UsageReport
+from strom.protocols.openai_chat.usage import usage_json
+from strom.wire.splice import join, split
+
+
+class HeldFrame:
+    """`raw`: the whole frame as it came, None once its JSON was changed."""
+
+    __slots__ = ("data", "raw")
+
+    def __init__(self, data: bytes, raw: bytes | None) -> None:
+        self.data = data
+        self.raw = raw
+
+    def set_usage(self, value: bytes | None) -> None:
+        """Sets the member, or removes it (None); a member that has this value already is left alone."""
+        members = split(self.data)
+        if members.get("usage") == value:
+            return
+        if value is None:
+            members.pop("usage")
+        else:
+            members["usage"] = value
+        self.data, self.raw = join(members), None
+
+    def bytes(self) -> bytes:
+        return self.raw if self.raw is not None else frame(self.data)
+
+
+class Held:
+    """Usage and finish frames of one answer."""
+
+    __slots__ = ("_context", "_usage_frame", "_usage_json", "finishes")
+
+    def __init__(self, context: ReplyContext) -> None:
+        self._context = context
+        self._usage_json: bytes | None = None
+        self._usage_frame: HeldFrame | None = None
+        self.finishes: dict[int, HeldFrame] = {}
+
+    def hold_usage(self, report: UsageReport, raw: bytes) -> None:
+        """A report; of later ones the last counts. One without numbers reports nothing."""
+        if report.prompt_tokens is not None or report.completion_tokens is not None:
+            self._usage_json = raw
+
+    def hold_usage_frame(self, edit: FrameEdit, raw: bytes) -> None:
+        """A frame with usage alone. It leaves only if the client asked for one."""
+        self._usage_frame = HeldFrame(edit.data(), None if edit.changed else raw)
+
+    def release(self, envelope: Members, usage: Usage | None, characters: int) -> bytes:
+        """All of it, the routing block on the last frame. `envelope`: the members of a frame that has to be made."""
+        frames = [self.finishes[index] for index in sorted(self.finishes)]
+        reported = self._whole_usage(usage, characters)
+        if self._context.include_usage:
+            for held in frames:
+                self._take_usage_away(held)
+            estimated = usage_json(None, self._context.input_estimate, characters)
+            frames.append(self._own_frame(envelope, reported or estimated))
+        elif reported is not None:
+            for held in frames[:-1]:
+                held.set_usage(None)
+            frames[-1].set_usage(reported)
+        last = frames[-1]
+        data = with_block(last.data, self._context)
+        closing = last.bytes() if data is last.data else frame(data)
+        return b"".join(held.bytes() for held in frames[:-1]) + closing
+
+    def _whole_usage(self, usage: Usage | None, characters: int) -> bytes | None:
+        """The last report, with the numbers Chat demands."""
+        if self._usage_json is None:
+            return None
+        whole = split(usage_json(usage, self._context.input_estimate, characters))
+        members = split(self._usage_json)
+        demanded = ("prompt_tokens", "completion_tokens", "total_tokens")
+        if all(members.get(name, b"null") != b"null" for name in demanded):
+            return self._usage_json
+        return join({**members, **{name: whole[name] for name in demanded if members.get(name, b"null") == b"null"}})
+
+    def _take_usage_away(self, held: HeldFrame) -> None:
+        """Usage has a frame of its own; on the finish frame null may stand."""
+        if not self._context.continuous_usage and split(held.data).get("usage", b"null") != b"null":
+            held.set_usage(b"null")
+
+    def _own_frame(self, envelope: Members, usage: bytes) -> HeldFrame:
+        if self._usage_frame is None:
+            return HeldFrame(join({**envelope, "choices": b"[]", "usage": usage}), None)
+        self._usage_frame.set_usage(usage)
+        return self._usage_frame
