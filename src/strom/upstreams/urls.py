@@ -28,6 +28,7 @@ _ENDPOINT = re.compile(
     r"(/chat/completions|/api/(chat|generate|tags)|(?<=/v1)/(completions|responses|messages|embeddings|models))$"
 )
 _SAFE_IN_PATH = "/%:@!$&'()*+,;=~-._"
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?")
 _UNPRINTABLE = re.compile(r"[\x00-\x20\x7f]")
 
 
@@ -73,7 +74,7 @@ def parse_base_url(text: str, *, versioned: bool = True) -> BaseUrl:
         raise ConfigError("a base URL has no fragment (#…)")
     scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
     origin = Origin(scheme, _ascii_host(parts.hostname), port or (443 if scheme == "https" else 80))
-    return BaseUrl(origin, _clean_path(parts.path), parts.query, versioned)
+    return BaseUrl(origin, _clean_path(parts.path), quote(parts.query, safe=_SAFE_IN_PATH + "?"), versioned)
 
 
 def _split(text: str) -> tuple[SplitResult, int | None]:
@@ -91,9 +92,12 @@ def _split(text: str) -> tuple[SplitResult, int | None]:
 
 def _ascii_host(host: str) -> str:
     try:
-        return host if host.isascii() else host.encode("idna").decode("ascii")
+        ascii_host = host if host.isascii() else host.encode("idna").decode("ascii")
     except UnicodeError:
-        raise ConfigError("the host's name is no valid domain name") from None
+        ascii_host = ""
+    if not _HOST.fullmatch(ascii_host):
+        raise ConfigError("the host's name is no valid domain name or address")
+    return ascii_host
 
 
 def _clean_path(path: str) -> str:
