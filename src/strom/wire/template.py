@@ -2,11 +2,15 @@
 
 A model's stream is thousands of frames with the same bytes around one short text. Once such a frame has been parsed and
 judged, `learn` remembers the bytes before and after its text; `match` then answers for a read that consists of exactly one
-frame of that shape. It is sound because a JSON string without quotes and backslashes between the same bytes can only
-be another text in the same place: no other event fits into the read, since any would need a quote.
+frame of that shape. It is sound because what stands between the same bytes is exactly one JSON string, so it can only be
+another text in the same place: no other event fits into the read, since any would need a line end and a quote.
 """
 
 from __future__ import annotations
+
+import msgspec
+
+_STRING = msgspec.json.Decoder(str)
 
 import msgspec
 
@@ -46,25 +50,19 @@ class FrameTemplate:
         return text
 
     def match_text(self, data: bytes) -> str | None:
-        """The same, decoded; None as well for what is no UTF-8, and for characters `str.isprintable` refuses."""
+        """The text of such a read, decoded; escapes may stand in it. Never empty."""
         if not data.startswith(self._prefix) or not data.endswith(self._suffix) or len(data) < self._least:
             return None
+        raw = data[len(self._prefix) : -self._suffix_length]
         try:
-            text = data[len(self._prefix) : -self._suffix_length].decode()
-        except UnicodeDecodeError:
-            return None
-        if '"' in text or "\\" in text or not text.isprintable():
-            return None
-        return text
-
-    def match_string(self, data: bytes) -> str | None:
-        """The text of a read that is one frame of the learned shape, escapes and all: what stands there is one JSON string."""
-        if not data.startswith(self._prefix) or not data.endswith(self._suffix) or len(data) < self._least:
-            return None
-        try:
-            return _STRING.decode(data[len(self._prefix) - 1 : 1 - self._suffix_length])
-        except msgspec.DecodeError:
+            if b"\\" not in raw:
+                text = raw.decode()
+                if '"' not in text and text.isprintable():
+                    return text
+            return _STRING.decode(b'"' + raw + b'"')
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return None
 
-
-_STRING = msgspec.json.Decoder(str)
+    def cut_out(self, data: bytes) -> bytes:
+        """The bytes of the text, as they came, of a read that matches."""
+        return data[len(self._prefix) : -self._suffix_length]

@@ -1,7 +1,8 @@
 """What a relay holds back until the terminator: finish frames and usage. Says in which form they leave.
 
 With `include_usage`: the finish frames, then one frame with `choices: []` and the last usage (the upstream's own
-frame if it sent one). Without: usage, if there is any, on the last finish frame. A frame that needs no change leaves as the bytes it came in.
+frame if it sent one). Without: usage, if there is any, on the last finish frame. A frame that needs no change leaves as the
+bytes it came in.
 Source: streams.md sections 2 and 6; llama.cpp sends one usage frame per choice (recording xllamacpp/n2).
 """
 

@@ -79,7 +79,7 @@ class ChatRelay:
                 evidence.deltas += 1
                 evidence.output_characters += len(text)
                 pieces = self._pieces
-                return data if pieces is None else text.encode().join(pieces)
+                return data if pieces is None else self._template.cut_out(data).join(pieces)
         return self._feed(data)
 
     def finish(self) -> bytes:
