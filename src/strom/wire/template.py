@@ -12,8 +12,6 @@ import msgspec
 
 _STRING = msgspec.json.Decoder(str)
 
-import msgspec
-
 
 class FrameTemplate:
     """One learned shape. `match` gives the raw UTF-8 bytes of the text, or None when the read must be parsed."""
@@ -49,18 +47,13 @@ class FrameTemplate:
             return None
         return text
 
-    def match_text(self, data: bytes) -> str | None:
-        """The text of such a read, decoded; escapes may stand in it. Never empty."""
+    def match_string(self, data: bytes) -> str | None:
+        """The text of a read that is one frame of the learned shape, escapes and all: what stands there is one JSON string."""
         if not data.startswith(self._prefix) or not data.endswith(self._suffix) or len(data) < self._least:
             return None
-        raw = data[len(self._prefix) : -self._suffix_length]
         try:
-            if b"\\" not in raw:
-                text = raw.decode()
-                if '"' not in text and text.isprintable():
-                    return text
-            return _STRING.decode(b'"' + raw + b'"')
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            return _STRING.decode(data[len(self._prefix) - 1 : 1 - self._suffix_length])
+        except msgspec.DecodeError:
             return None
 
     def cut_out(self, data: bytes) -> bytes:

@@ -73,7 +73,7 @@ class ChatRelay:
 
     def feed(self, data: bytes) -> bytes:
         if self._quick:
-            text = self._template.match_text(data)
+            text = self._template.match_string(data)
             if text is not None:
                 evidence = self.evidence
                 evidence.deltas += 1

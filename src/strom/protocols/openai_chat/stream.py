@@ -41,7 +41,7 @@ class ChatDecoder:
 
     def feed(self, data: bytes) -> list[Event]:
         if self._quick:
-            text = self._template.match_text(data)
+            text = self._template.match_string(data)
             if text is not None:
                 return [self._delta(self._index, text)]
         return self._feed(data)
