@@ -110,7 +110,8 @@ def _read_value(hint: Any, item: object, path: str, problems: Problems) -> tuple
     if not isinstance(item, list):
         problems.add(path, "expected a list of tables")
         return False, None
-    return True, tuple([read_table(shape, row, f"{path}[{at}]", problems) for at, row in enumerate(item)])
+    rows = tuple([read_table(shape, row, f"{path}[{at}]", problems) for at, row in enumerate(item)])
+    return all(isinstance(row, dict) for row in item), rows
 
 
 def _read_leaf(hint: Any, item: object, path: str, problems: Problems) -> tuple[bool, Any]:
