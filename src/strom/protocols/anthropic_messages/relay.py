@@ -34,6 +34,7 @@ _KIND_OF_DELTA = {
     "input_json_delta": "tool_call",
 }
 _PLAIN = (TextDelta, ThinkingDelta, ArgumentsDelta)
+_DELTA_EVENT = b"content_block_delta"
 _ASSUMED_END = b'{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null}}'
 _encode = schema.ENCODER.encode
 
@@ -105,7 +106,7 @@ class Relay:
             return b""
         self.evidence.observe(events)
         if legal and wire.type == "content_block_delta":
-            if learn and len(events) == 1 and isinstance(events[0], _PLAIN) and each.event:
+            if learn and len(events) == 1 and isinstance(events[0], _PLAIN) and each.event == _DELTA_EVENT:
                 self._template.learn(each.raw, events[0].text.encode())
             return _named(each, wire.type)
         return self._structure(each, wire, events, legal=legal)
