@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from itertools import chain
+from itertools import chain, pairwise
 
 import pytest
 from hypothesis import given
@@ -441,7 +441,7 @@ RICH = b"".join(
 @given(st.lists(st.integers(0, len(RICH)), max_size=30))
 def test_cuts_do_not_matter(cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(RICH)]
-    pieces = [RICH[left:right] for left, right in zip(places, places[1:], strict=False)]
+    pieces = [RICH[left:right] for left, right in pairwise(places)]
     assert decode(*pieces) == decode(RICH)
 
 

@@ -124,7 +124,7 @@ class Relay:
             case "message_start":
                 first = not self._encoder.started
                 self._encoder.encode(events)
-                repaired = b"" if legal else frame(b"message_start", self._repaired_start(each.data or b""))
+                repaired = b"" if legal else _written("message_start", self._repaired_start(each.data or b""))
                 return (_named(each, wire.type) if legal else repaired) if first else b""
             case "content_block_start" | "content_block_delta" | "content_block_stop":
                 written = self._encoder.encode(events)
@@ -224,7 +224,9 @@ class Relay:
         if block is not None:
             data = append_member(data, self._context.block_name, block)
         untouched = data is held.data
-        return closing + (_named(held, "message_delta") if untouched else frame(b"message_delta", data)) + message_stop
+        return (
+            closing + (_named(held, "message_delta") if untouched else _written("message_delta", data)) + message_stop
+        )
 
     def _repaired_end(self, data: bytes) -> bytes:
         """The held frame's data; of several frames, and of one without counts, with the merged counts put in."""
@@ -250,10 +252,12 @@ _START = msgspec.json.Decoder(schema.StartIn)
 
 def _named(each: Frame, kind: str) -> bytes:
     """The frame as it came; one without its event line, or with another's, gets it."""
-    name = kind.encode()
-    if each.event == name:
-        return each.raw
-    return frame(name, (each.data or b"").replace(b"\n", b" "))
+    return each.raw if each.event == kind.encode() else _written(kind, each.data or b"")
+
+
+def _written(kind: str, data: bytes) -> bytes:
+    """A frame of our own around upstream's JSON, which may have come in several data lines."""
+    return frame(kind.encode(), data.replace(b"\n", b" "))
 
 
 def _is_legal_start(message: schema.StartIn) -> bool:
