@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from strom.gateway.pipes import FoldPipe
 from strom.gateway.services import LINGER_S, CallSettings
+from strom.protocols.codec import Quirks
 from strom.transport.memory import MemoryExchange
 from strom.transport.types import TransportFailure
 from tests.gateway.rig import DONE, FINISH, JSON, KEY, ROLE, SSE, USAGE, Rig, data_objects, text
@@ -166,7 +168,7 @@ def test_text_and_error_of_one_read_are_both_told() -> None:
     rig.upstream().read(ROLE + text("Hel") + b'data: {"error":{"message":"broke"}}\n\n')
     assert exchange.status == 200
     assert b"Hel" in exchange.body_out
-    assert data_objects(exchange.body_out)[-1]["error"]["message"] == "broke"
+    assert data_objects(exchange.body_out)[-1]["error"]["message"] == "Backend 'p1': broke"
 
 
 @pytest.mark.parametrize("front", FRONTS)
@@ -257,10 +259,12 @@ def test_a_defect_of_ours_fails_this_call_only(caplog: pytest.LogCaptureFixture)
     rig = Rig()
     exchange = begin(rig)
 
-    def broken(data: bytes) -> bytes:
-        raise ZeroDivisionError
+    class BrokenPipe(FoldPipe):
+        def feed(self, data: bytes) -> bytes:
+            raise ZeroDivisionError
 
-    rig.upstream().receiver.pipe.feed = broken  # type: ignore[attr-defined]
+    decoder = rig.gateway.codecs["openai-chat"].decoder(Quirks())
+    rig.upstream().receiver.pipe = BrokenPipe(decoder, {})  # type: ignore[attr-defined]
     rig.upstream().read(text("x"))
     assert exchange.state == "finished"
     assert rig.record.status == "failed"

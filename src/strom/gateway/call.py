@@ -261,8 +261,11 @@ class Call:
         attempt.close()
         if self._settled:
             return
-        redact = attempt.endpoint.upstream.redact
+        upstream = attempt.endpoint.upstream
+        redact = upstream.redact
         error.message = redact(error.message)
+        if error.fault == "upstream" and repr(upstream.name) not in error.message:
+            error.message = f"Backend {upstream.name!r}: {error.message}"
         error.detail = redact(error.detail) if error.detail else None
         untouched = not self._output_sent and self._first_token_at is None
         if another_may_do and untouched and self._next_endpoint < len(self._plan.endpoints):

@@ -14,8 +14,8 @@ from strom.gateway.responses import id_headers
 from strom.stores.records import RecordFilter, RecordStore, record_json
 from strom.transport.types import Exchange
 
-DEFAULT_LIMIT = 50
-MAX_LIMIT = 500
+DEFAULT_LIMIT = 200
+MAX_LIMIT = 1000
 NEVER_CACHE = (b"cache-control", b"no-store")
 
 
