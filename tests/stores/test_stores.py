@@ -147,24 +147,27 @@ def test_a_full_backlog_loses_what_comes_and_counts_it(path: Path) -> None:
 
 
 def test_a_locked_file_is_waited_for(path: Path) -> None:
-    store = SqliteStore(path, interval_s=0.01, busy_s=0.01)
+    store = SqliteStore(path, interval_s=0.01, busy_s=0.3)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     store.begin(call(1, "started"))
     store.put(call(2))
-    assert not store.flush(0.1)
+    assert not store.flush(0.1)  # the writer stands before the lock now, with both
     store.put(call(1))
-    assert ids(store) == ["t002", "t001"]
+    store.begin(call(3, "started"))
+    assert ids(store) == ["t003", "t002", "t001"]
+    assert not store.flush(0.5)  # and has come back with nothing done
+    assert ids(store) == ["t003", "t002", "t001"]
     other.execute("ROLLBACK")
     other.close()
-    assert store.flush(10)
+    assert store.flush(20)
     assert store.get("t001") == call(1)
     assert store.lost == 0
     store.close()
 
 
 def test_what_a_locked_file_keeps_out_is_counted_in_the_end(path: Path) -> None:
-    store = SqliteStore(path, interval_s=0.01, busy_s=0.01, backlog=2)
+    store = SqliteStore(path, interval_s=0.01, busy_s=0.3, backlog=2)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     for number in range(2):

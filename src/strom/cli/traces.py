@@ -66,7 +66,8 @@ def list_(limit: int, cursor: str | None, **options: Any) -> int:
     """List calls, the newest first."""
     from strom.stores.query import Query
 
-    found, following = _place(options).open().page(Query(_filter(options), limit, cursor))
+    place, query = _place(options), Query(_filter(options), limit, cursor)
+    found, following = place.open().page(query)
     if options["as_json"]:
         print_json({"data": found, "next_cursor": following})
         return 0
@@ -101,7 +102,8 @@ def show(trace_id: str, **options: Any) -> int:
 @click.option("--interval", "interval_s", type=click.FloatRange(0.1, 60), default=0.5, show_default=True, metavar="S")
 def tail(interval_s: float, **options: Any) -> int:
     """Print calls as they end, until Ctrl-C."""
-    source, wanted = _place(options).open(), _filter(options)
+    place, wanted = _place(options), _filter(options)
+    source = place.open()
     if not options["as_json"]:
         print_table(_COLUMNS, [])
     try:
@@ -122,7 +124,7 @@ def follow(source: TraceSource, wanted: RecordFilter, interval_s: float) -> Iter
     while True:
         horizon = time.time() - _OVERLAP_S
         fresh = [trace for trace in _ended_since(source, wanted, max(begin, horizon)) if trace["trace_id"] not in seen]
-        for trace in sorted(fresh, key=lambda trace: str(trace["ended_at"])):
+        for trace in sorted(fresh, key=lambda trace: (trace["ended_at"], trace["started_at"])):
             seen[trace["trace_id"]] = trace["ended_at"]
             yield trace
         while len(seen) > 100_000:

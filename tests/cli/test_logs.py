@@ -1,0 +1,80 @@
+"""Logging: both formats, and no key in either."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from strom.logs import REDACTOR, Redactor, set_up_logging
+
+LOG = logging.getLogger("strom.test")
+
+
+@pytest.fixture(autouse=True)
+def _root_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    before = (list(root.handlers), root.level)
+    yield
+    root.handlers[:], root.level = before
+
+
+def logged(log_format: str, level: str = "info") -> io.StringIO:
+    stream = io.StringIO()
+    set_up_logging(level, log_format, ["up-secret", "up-secret-long", "abc", ""], stream)
+    return stream
+
+
+def test_console() -> None:
+    stream = logged("console")
+    LOG.info("hello %s", "there")
+    LOG.debug("too much")
+    line = stream.getvalue()
+    assert line.endswith("Z INFO    strom.test: hello there\n")
+    assert line.count("\n") == 1
+
+
+def test_json() -> None:
+    stream = logged("json", "debug")
+    LOG.debug('say "%s"', "ä")
+    fields = json.loads(stream.getvalue())
+    assert fields.pop("time").endswith("Z")
+    assert fields == {"level": "debug", "logger": "strom.test", "message": 'say "ä"'}
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_registered_keys_are_in_no_line(log_format: str) -> None:
+    stream = logged(log_format)
+    LOG.warning("key up-secret, %s", {"authorization": "Bearer up-secret-long"}, stack_info=True)
+    try:
+        raise ValueError("up-secret in an error")
+    except ValueError:
+        LOG.exception("failed with up-secret")
+    text = stream.getvalue()
+    assert "up-secret" not in text
+    assert "key ***, {'authorization': 'Bearer ***'}" in text
+    assert "ValueError: *** in an error" in text
+
+
+def test_what_is_too_short_to_be_a_key_stays() -> None:
+    stream = logged("console")
+    LOG.info("abc")
+    assert stream.getvalue().endswith(": abc\n")
+
+
+def test_setting_up_again_replaces_the_handler() -> None:
+    first, second = logged("console"), logged("console")
+    LOG.info("once")
+    assert (first.getvalue(), second.getvalue().count("once")) == ("", 1)
+    assert len(logging.getLogger().handlers) == 1
+
+
+def test_a_text_can_be_redacted_directly() -> None:
+    redactor = Redactor()
+    redactor.register("secret-1")
+    redactor.register("secret-1")
+    assert redactor.redact("a secret-1 b") == "a *** b"
+    assert REDACTOR is not redactor
