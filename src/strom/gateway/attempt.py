@@ -19,6 +19,7 @@ from strom.core.errors import (
     TimedOut,
     Unreachable,
 )
+from strom.core.evidence import Evidence
 from strom.protocols.codec import Codec, ToolName
 from strom.transport.types import Headers, TransportFailure, UpstreamExchange
 
@@ -52,6 +53,7 @@ class UpstreamAttempt:
         "connected_at",
         "ended",
         "endpoint",
+        "evidence",
         "exchange",
         "names",
         "pipe",
@@ -77,7 +79,9 @@ class UpstreamAttempt:
         self.ended = False
         self.asked_stream = False
         self.names: dict[str, ToolName] = {}
-        self.pipe: StreamPipe
+        self.pipe: StreamPipe | None = None
+        """None while a whole reply is awaited."""
+        self.evidence = Evidence()
 
     # -- ResponseReceiver --
 
@@ -91,6 +95,8 @@ class UpstreamAttempt:
             self._mode = _Mode.ERROR
         elif self._is_stream(headers):
             self._mode = _Mode.STREAM
+            if self.pipe is None:
+                self.use(self._call.make_fold(self))
         else:
             self._mode = _Mode.WHOLE
 
@@ -118,6 +124,14 @@ class UpstreamAttempt:
             self._guarded(lambda: self._break_off(failure))
 
     # -- for the call --
+
+    def use(self, pipe: StreamPipe) -> None:
+        self.pipe = pipe
+        self.evidence = pipe.evidence
+
+    def words_for(self, error: StromError) -> bytes:
+        """The in-band error."""
+        return self.pipe.fail(error) if self.pipe is not None else b""
 
     @property
     def is_over(self) -> bool:
@@ -147,13 +161,13 @@ class UpstreamAttempt:
 
     def _flush(self) -> None:
         read, self._read = self._read, b""
-        self._call.advance(self, self.pipe.feed(read))
+        if self.pipe is not None:
+            self._call.advance(self, self.pipe.feed(read))
 
     def _finish(self) -> None:
         match self._mode:
             case _Mode.STREAM:
-                read, self._read = self._read, b""
-                self._call.advance(self, (self.pipe.feed(read) if read else b"") + self.pipe.finish())
+                self._finish_stream()
             case _Mode.WHOLE:
                 self._mode = _Mode.OVER
                 self._call.take_whole(self, b"".join(self._body))
@@ -161,6 +175,12 @@ class UpstreamAttempt:
                 self._call.attempt_failed(self, self._refusal())
             case _Mode.WAITING | _Mode.OVER:
                 pass
+
+    def _finish_stream(self) -> None:
+        read, self._read = self._read, b""
+        if self.pipe is not None:
+            out = self.pipe.feed(read) if read else b""
+            self._call.advance(self, out + self.pipe.finish())
 
     def _break_off(self, failure: TransportFailure) -> None:
         """What came before the failure is the client's."""

@@ -16,9 +16,10 @@ import asyncio
 import logging
 
 from strom.core.errors import Cancelled, GatewayError, StromError, TimedOut
-from strom.core.events import Failed
 from strom.core.evidence import Evidence
+from strom.core.fold import fold
 from strom.core.record import Attempt
+from strom.core.tool_names import ToolNameFilter
 from strom.gateway.accounts import (
     UsageEstimate,
     describe_attempt,
@@ -146,7 +147,8 @@ class Call:
         self._dropped = outgoing.call.dropped
         attempt.asked_stream = outgoing.asked_stream
         attempt.names = outgoing.call.tool_names
-        attempt.pipe = self._make_pipe(attempt)
+        if self.request.stream:
+            attempt.use(self._make_pipe(attempt))
         if self._dispatched_at is None:
             self._dispatched_at = attempt.started_at
         attempt.exchange = self.services.client.send(
@@ -161,11 +163,13 @@ class Call:
 
     def _make_pipe(self, attempt: UpstreamAttempt) -> StreamPipe:
         codec, quirks = attempt.codec, attempt.endpoint.upstream.quirks
-        if not self.request.stream:
-            return FoldPipe(codec.decoder(quirks), attempt.names)
         if codec is self.codec and not attempt.names:
             return codec.relay(self.context, quirks)
         return TranscodePipe(codec.decoder(quirks), self._shared_encoder(), attempt.names)
+
+    def make_fold(self, attempt: UpstreamAttempt) -> FoldPipe:
+        """For a client that wants a whole reply."""
+        return FoldPipe(attempt.codec.decoder(attempt.endpoint.upstream.quirks), attempt.names)
 
     def _shared_encoder(self) -> StreamEncoder:
         if self._encoder is None:
@@ -176,7 +180,7 @@ class Call:
 
     def advance(self, attempt: UpstreamAttempt, out: bytes) -> None:
         """One read of a stream has passed the pipe: `out` is for the client."""
-        evidence = attempt.pipe.evidence
+        evidence = attempt.evidence
         now = self.services.clock.time()
         if evidence.deltas != self._seen_deltas:
             self._seen_deltas = evidence.deltas
@@ -203,19 +207,18 @@ class Call:
         events = attempt.codec.decode_reply(body, quirks)
         if self.request.stream:
             pipe = TranscodePipe(attempt.codec.decoder(quirks), self._shared_encoder(), attempt.names)
-            attempt.pipe = pipe
+            attempt.use(pipe)
             self._end(attempt, pipe.pass_on(events))
             return
-        folding = attempt.pipe
-        assert isinstance(folding, FoldPipe)
-        last = events[-1]
-        if attempt.codec is self.codec and not attempt.names and not isinstance(last, Failed):
-            folding.evidence.observe(events)
-            attempt.close()
+        if attempt.names:
+            events = ToolNameFilter(attempt.names).feed(events)
+        attempt.evidence.observe(events)
+        if attempt.evidence.error is not None:
+            self.attempt_failed(attempt, attempt.evidence.error)
+        elif attempt.codec is self.codec and not attempt.names:
             self._respond(attempt, self.codec.relay_reply(body, self.context, events))
-            return
-        folding.take(events)
-        self._end(attempt, b"")
+        else:
+            self._respond(attempt, self.codec.encode_reply(fold(events), self.context))
 
     def attempt_failed(self, attempt: UpstreamAttempt, error: StromError) -> None:
         """The attempt is over without success: the next endpoint, a status, or an in-band error."""
@@ -232,7 +235,7 @@ class Call:
 
     def _end(self, attempt: UpstreamAttempt, out: bytes) -> None:
         """The pipe has seen a terminal event."""
-        evidence = attempt.pipe.evidence
+        evidence = attempt.evidence
         if evidence.error is not None:
             if out and self._committed:
                 self._exchange.write(out)
@@ -242,10 +245,8 @@ class Call:
             self.attempt_failed(attempt, evidence.error)
             return
         attempt.let_end()
-        if not self.request.stream:
-            folding = attempt.pipe
-            assert isinstance(folding, FoldPipe)
-            self._respond(attempt, self.codec.encode_reply(folding.fold.reply(), self.context))
+        if isinstance(attempt.pipe, FoldPipe):
+            self._respond(attempt, self.codec.encode_reply(attempt.pipe.fold.reply(), self.context))
             return
         self._commit(attempt)
         self._exchange.finish(self._take_held() + out)
@@ -280,12 +281,12 @@ class Call:
         attempt = self._attempt
         if self._committed and attempt is not None:
             self._fill(error)
-            self._exchange.finish(self._take_held() + attempt.pipe.fail(error))
+            self._exchange.finish(self._take_held() + attempt.words_for(error))
         elif self.request.stream and self._first_token_at is not None and attempt is not None:
             # The token and the error came in one read: the text is evidence the client may see.
             self._fill(error)
             self._commit(attempt)
-            self._exchange.finish(self._take_held() + attempt.pipe.fail(error))
+            self._exchange.finish(self._take_held() + attempt.words_for(error))
         else:
             self.record.http_status = respond_error(self._exchange, self.codec, error, self.record.trace_id)
         self._settle(error)
@@ -312,6 +313,8 @@ class Call:
         if isinstance(error, Cancelled):
             self.record.http_status = error.status
         self.services.records.put(self.record)
+        self._attempt = None  # no reference cycle outlives the call: memory goes at once, without a collection
+        self.context.block = _no_block
 
     # -- the response head --
 
@@ -413,7 +416,8 @@ class Call:
         self._commit(attempt)
         self._send_held()
         self._last_write_at = self.now()
-        self._exchange.write(attempt.pipe.heartbeat())
+        if attempt.pipe is not None:
+            self._exchange.write(attempt.pipe.heartbeat())
 
     # -- backpressure --
 
@@ -437,7 +441,7 @@ class Call:
     def _fill(self, error: StromError | None) -> None:
         """Bring the record up to date. Called before the block is written and once more when the call settles."""
         attempt, record, now = self._attempt, self.record, self.now()
-        evidence = attempt.pipe.evidence if attempt is not None and attempt.exchange is not None else Evidence()
+        evidence = attempt.evidence if attempt is not None else Evidence()
         record.status = status_of(evidence, error, dispatched=self._dispatched_at is not None)
         fill_record(record, self._estimate(evidence, error), evidence, error)
         record.dropped = [*self._dropped, *evidence.notes]
@@ -458,3 +462,7 @@ class Call:
     def _estimate(self, evidence: Evidence, error: StromError | None) -> UsageEstimate:
         demanded = self.codec.name != "openai-chat" or self.request.include_usage
         return UsageEstimate(self.input_estimate, demanded=demanded or (error is not None and evidence.deltas > 0))
+
+
+def _no_block() -> bytes | None:
+    return None

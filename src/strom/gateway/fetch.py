@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 
 from strom.core.errors import ProviderError, Unreachable
-from strom.gateway.outgoing import BASE_HEADERS, merged
+from strom.gateway.outgoing import BASE_HEADERS
 from strom.transport.types import Headers, OutgoingRequest, TransportFailure, UpstreamClient
 from strom.upstreams.upstream import Upstream
 
@@ -57,7 +57,7 @@ async def fetch(
 ) -> Fetched:
     """GET, or POST when there is a body. Raises ProviderError; cancelling it closes the connection."""
     done: asyncio.Future[Fetched] = asyncio.get_running_loop().create_future()
-    fields = merged(BASE_HEADERS, headers or [], upstream.auth_headers)
+    fields = [*BASE_HEADERS, *(headers or []), *upstream.auth_headers]
     request = OutgoingRequest("GET" if body is None else "POST", upstream.target(path), fields, body or b"")
     exchange = client.send(
         upstream.origin, request, _Collector(done), connect_timeout_s=min(2.0, upstream.timeouts.connect_s)

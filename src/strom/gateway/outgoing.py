@@ -44,18 +44,15 @@ def build_outgoing(incoming: Incoming, endpoint: Endpoint, codec: Codec) -> Outg
     else:
         call = codec.encode_request(incoming.request, target)
         forwarded = []
-    headers = merged(BASE_HEADERS, call.headers, forwarded, endpoint.upstream.auth_headers)
-    headers.append(_ACCEPT_STREAM if wants_stream else _ACCEPT_WHOLE)
+    accept = _ACCEPT_STREAM if wants_stream else _ACCEPT_WHOLE
+    headers = [*BASE_HEADERS, accept, *merged(call.headers, forwarded), *endpoint.upstream.auth_headers]
     request = OutgoingRequest("POST", endpoint.upstream.target(call.path), headers, call.body)
     return Outgoing(request, call, wants_stream)
 
 
-def merged(*groups: Headers) -> Headers:
-    """Header fields of all groups; a name in a later group replaces it in earlier ones."""
-    result: Headers = []
-    for group in groups:
-        if group:
-            names = {name for name, _ in group}
-            result = [field for field in result if field[0] not in names]
-            result += group
-    return result
+def merged(own: Headers, clients: Headers) -> Headers:
+    """Fields of both; one that the client sends replaces our default of the same name."""
+    if not own or not clients:
+        return own or clients
+    names = {name for name, _ in clients}
+    return [field for field in own if field[0] not in names] + clients

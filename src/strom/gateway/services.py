@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import random
 import time
 from collections import deque
 from collections.abc import Callable
@@ -79,7 +79,7 @@ class Lingering:
 class Services:
     """One per process. `wall` gives Unix seconds."""
 
-    __slots__ = ("client", "clock", "lingering", "records", "settings", "started_at", "wall")
+    __slots__ = ("_random", "client", "clock", "lingering", "records", "settings", "started_at", "wall")
 
     def __init__(
         self,
@@ -96,7 +96,8 @@ class Services:
         self.lingering = Lingering(clock)
         self.wall = wall
         self.started_at = wall()
+        self._random = random.Random()  # noqa: S311 - ids are no secrets; seeded by the system in each process
 
     def new_trace_id(self) -> str:
         """Unique, and in order of time: milliseconds, then 80 random bits, in hexadecimal."""
-        return f"{int(self.wall() * 1000):012x}{os.urandom(10).hex()}"
+        return f"{int(self.wall() * 1000):012x}{self._random.getrandbits(80):020x}"
