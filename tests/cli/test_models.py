@@ -87,7 +87,8 @@ def test_of_a_configuration_with_models(strom: Strom, tmp_path: Path) -> None:
 
 
 def test_none(strom: Strom, served: Served) -> None:
-    for body in ({"data": []}, {"other": 1}, [1]):
+    bodies: list[object] = [{"data": []}, {"other": 1}, [1]]
+    for body in bodies:
         served.answers["/v1/models"] = (200, body)
         assert strom("models", "--url", served.url) == Outcome(0, "", "No models.\n")
 

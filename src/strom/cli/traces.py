@@ -124,7 +124,7 @@ def follow(source: TraceSource, wanted: RecordFilter, interval_s: float) -> Iter
     while True:
         horizon = time.time() - _OVERLAP_S
         fresh = [trace for trace in _ended_since(source, wanted, max(begin, horizon)) if trace["trace_id"] not in seen]
-        for trace in sorted(fresh, key=lambda trace: (trace["ended_at"], trace["started_at"])):
+        for trace in sorted(fresh, key=lambda trace: (trace["ended_at"], trace["trace_id"])):
             seen[trace["trace_id"]] = trace["ended_at"]
             yield trace
         while len(seen) > 100_000:
