@@ -19,7 +19,7 @@ from strom.config.settings import Settings
 from strom.core.errors import ConfigError, StromError
 from strom.gateway.gateway import Gateway, State
 from strom.gateway.routing import Router
-from strom.gateway.services import CallSettings, Services
+from strom.gateway.services import CallSettings, LoopClock, Services
 from strom.policies.auth import KeyRing
 from strom.protocols.table import CODECS
 from strom.server.app import App
@@ -60,8 +60,8 @@ class Runtime:
         self.settings = settings
         self.store = open_store(settings.store_url)
         self.client = NativeClient()
-        loop = asyncio.get_running_loop()
-        services = Services(self.client, self.store, call_settings(settings), loop)
+        clock = LoopClock(asyncio.get_running_loop())
+        services = Services(self.client, self.store, call_settings(settings), clock)
         self.gateway = Gateway(services, CODECS, make_state(settings))
         self.app = App(self.gateway, Pages(self.gateway), ModelLister(self.gateway), Platform(self.gateway, self.store))
 
@@ -116,11 +116,17 @@ async def _serve(settings: Settings, reload: Reload | None, announce: Announceme
     stop.install(lambda: _reload(runtime, reload))
     if announce is not None:
         announce.print(host, listener.port)
-    gc.collect()
-    gc.freeze()  # what stands now stands until the end: no collection looks at it again
+    _calm_collector()
     await stop.until_stopped()
     await runtime.close()
     return 0
+
+
+def _calm_collector() -> None:
+    """What stands now stands until the end; calls leave no cycles behind, so collections may be rare."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 50)
 
 
 def _reload(runtime: Runtime, reload: Reload | None) -> None:

@@ -23,6 +23,21 @@ class Clock(Protocol):
     def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
 
 
+class LoopClock:
+    """Full resolution (uvloop's own clock counts whole milliseconds), with the timers of the loop."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def time(self) -> float:
+        return time.monotonic()
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        return self._loop.call_later(max(0.0, when - time.monotonic()), callback)
+
+
 class RecordSink(Protocol):
     def put(self, record: CallRecord) -> None: ...
 
