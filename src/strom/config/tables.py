@@ -39,12 +39,12 @@ class Problems:
 def read_table(shape: type[T], value: object, path: str, problems: Problems) -> T:
     """A struct of that shape, whatever `value` is: what does not fit is in `problems`."""
     present = read_fields(shape, value, path, problems)
-    for field in msgspec.structs.fields(shape):
-        if field.name in present or not field.required:
+    for name in _required(shape):
+        if name in present:
             continue
-        if isinstance(value, dict) and field.name not in value:
-            problems.add(join(path, field.name), "is missing")
-        present[field.name] = _blank(_hints(shape)[field.name])
+        if isinstance(value, dict) and name not in value:
+            problems.add(join(path, name), "is missing")
+        present[name] = _blank(_hints(shape)[name])
     return shape(**present)
 
 
@@ -126,6 +126,11 @@ def _read_leaf(hint: Any, item: object, path: str, problems: Problems) -> tuple[
 @cache
 def _hints(shape: type[msgspec.Struct]) -> dict[str, Any]:
     return get_type_hints(shape, include_extras=True)
+
+
+@cache
+def _required(shape: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple([field.name for field in msgspec.structs.fields(shape) if field.required])
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
