@@ -288,11 +288,11 @@ class UpstreamConnection(asyncio.Protocol):
                 length = value
             elif name == b"transfer-encoding":
                 coding = value
+                if value.lower() != b"chunked":
+                    raise _Broken("protocol", "transfer coding other than chunked")
         if self._unread_bytes > MAX_HEAD_BYTES and _size(self._headers) > MAX_HEAD_BYTES:
             raise _Broken("too_large", "response head too large")
         self._unread_bytes = 0
-        if coding is not None and coding.lower() != b"chunked":
-            raise _Broken("protocol", "transfer coding other than chunked")
         bodiless = status in BODILESS_STATUSES or method == "HEAD"
         self._by_close = length is None and coding is None and not bodiless
         self._keep_alive = method != "HEAD" and self._parser.should_keep_alive()
