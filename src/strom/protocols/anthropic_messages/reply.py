@@ -177,7 +177,8 @@ def _is_legal(body: bytes) -> bool:
     usage = read_usage(wire.usage)
     counted = usage is not None and usage.input_tokens is not None and usage.output_tokens is not None
     named = isinstance(wire.id, str) and bool(wire.id) and wire.type == "message" and wire.role == "assistant"
-    return counted and named and wire.model is not None and all(_is_legal_block(block) for block in blocks)
+    ended = isinstance(wire.stop_reason, str) and wire.model is not None
+    return counted and named and ended and all(_is_legal_block(block) for block in blocks)
 
 
 def _is_legal_block(block: schema.BlockIn) -> bool:
