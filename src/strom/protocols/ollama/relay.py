@@ -26,7 +26,7 @@ from strom.protocols.ollama.encoder import (
 from strom.protocols.ollama.form import Form
 from strom.protocols.ollama.reader import LineReader, contents_of, parse_line
 from strom.protocols.ollama.repair import is_legal, repaired, understood, with_text
-from strom.protocols.ollama.stream import learn, plain_delta
+from strom.protocols.ollama.stream import Delta, learn, plain_delta
 from strom.protocols.ollama.template import LineTemplate
 from strom.wire.ndjson import NdjsonParser
 from strom.wire.splice import append_member
@@ -36,7 +36,7 @@ class OllamaRelay:
     """See codec.Relay."""
 
     __slots__ = (
-        "_context", "_form", "_parser", "_quick", "_reader", "_template", "_thinking_as_text", "evidence",
+        "_context", "_delta", "_form", "_parser", "_quick", "_reader", "_template", "_thinking_as_text", "evidence",
     )  # fmt: skip
 
     def __init__(self, form: Form, context: ReplyContext, quirks: Quirks) -> None:
@@ -47,6 +47,7 @@ class OllamaRelay:
         self._reader = LineReader(quirks)
         self._template = LineTemplate()
         self._quick = False
+        self._delta: type[Delta] = TextDelta  # what the learned shape stands for
         self._thinking_as_text = False  # a <think> tag is open in the content
 
     def feed(self, data: bytes) -> bytes:
@@ -82,7 +83,7 @@ class OllamaRelay:
     # --- lines ---
 
     def _feed(self, data: bytes) -> bytes:
-        self._quick = False
+        known, self._quick = self._quick, False
         if self._reader.ended:
             return b""
         try:
@@ -91,9 +92,13 @@ class OllamaRelay:
             self.evidence.observe(self._reader.fail(error))
             return b""
         last = len(lines) - 1
-        return b"".join([self._relay(raw, may_learn=at == last and self._parser.idle) for at, raw in enumerate(lines)])
+        may_learn = self._parser.idle
+        return b"".join(
+            [self._relay(raw, may_learn=may_learn and at == last, known=known) for at, raw in enumerate(lines)]
+        )
 
-    def _relay(self, raw: bytes, *, may_learn: bool) -> bytes:
+    def _relay(self, raw: bytes, *, may_learn: bool, known: bool) -> bytes:
+        """`known`: the learned shape fitted until this read."""
         reader = self._reader
         if reader.ended or raw.isspace():
             return b""
@@ -108,13 +113,15 @@ class OllamaRelay:
             return b""
         out = self._written(raw, line) if seen else self._ended(raw, line)
         if may_learn and out is raw:
-            self._learn(raw, line, events)
+            self._learn(raw, line, events, known=known)
         return out
 
-    def _learn(self, raw: bytes, line: schema.Line, events: list[Event]) -> None:
+    def _learn(self, raw: bytes, line: schema.Line, events: list[Event], *, known: bool) -> None:
         delta = plain_delta(self._reader, events)
         if delta is not None and (isinstance(delta, TextDelta) or self._context.reasoning == "native"):
-            self._quick = learn(self._template, raw, line, delta)
+            known = known and len(events) == 1 and type(delta) is self._delta
+            self._quick = learn(self._template, raw, line, delta) or known
+            self._delta = type(delta)
 
     # --- what goes out ---
 

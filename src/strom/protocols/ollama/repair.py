@@ -25,8 +25,9 @@ _CALLS = msgspec.json.Decoder(list[Raw])
 
 
 def is_legal(line: schema.Line, form: Form) -> bool:
-    named = line.model is not None and line.created_at is not None and line.done is not None
-    if not named or bytes(line.error) or (line.done and not line.done_reason):
+    if line.model is None or line.created_at is None or line.done is None or (line.done and not line.done_reason):
+        return False
+    if bytes(line.error):
         return False
     if form is not CHAT:
         return line.response is not None and _are_legal(line.tool_calls)

@@ -63,8 +63,9 @@ class Line(msgspec.Struct, gc=False):
     @property
     def known(self) -> bool:
         """Whether it has anything of a line at all."""
-        members = (self.message, self.response, self.done, self.model, self.created_at)
-        return any(member is not None for member in members)
+        if self.message is not None or self.done is not None or self.response is not None:
+            return True
+        return self.model is not None or self.created_at is not None
 
 
 class Ending(msgspec.Struct, gc=False):

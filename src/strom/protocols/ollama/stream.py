@@ -42,6 +42,7 @@ class OllamaDecoder:
         return self._reader.finish(self._parser.pending)
 
     def _feed(self, data: bytes) -> list[Event]:
+        known = self._quick  # the learned shape still stands for the block that is open
         self._quick = False
         reader = self._reader
         if reader.ended:
@@ -59,7 +60,8 @@ class OllamaDecoder:
             events.extend(reader.fail(error))
             return events
         if lines and self._parser.idle and (delta := plain_delta(reader, events[before:])) is not None:
-            self._quick = learn(self._template, lines[-1], line, delta)
+            known = known and type(delta) is self._delta and delta.index == self._index
+            self._quick = learn(self._template, lines[-1], line, delta) or known
             self._delta, self._index = type(delta), delta.index
         return events
 
@@ -69,11 +71,15 @@ def plain_delta(reader: LineReader, events: list[Event]) -> Delta | None:
     if reader.ended or not events:
         return None
     delta = events[-1]
-    if not isinstance(delta, TextDelta | ThinkingDelta) or not all(isinstance(event, _AROUND) for event in events[:-1]):
+    if not isinstance(delta, TextDelta | ThinkingDelta):
+        return None
+    if len(events) > 1 and not all(isinstance(event, _AROUND) for event in events[:-1]):
         return None
     return delta if isinstance(delta, ThinkingDelta) or reader.blocks.tags.settled else None
 
 
 def learn(template: LineTemplate, raw: bytes, line: schema.Line, delta: Delta) -> bool:
+    if b"\\" in raw:
+        return False
     stamp = (line.created_at or "").encode()
     return template.learn(raw, stamp, delta.text.encode())

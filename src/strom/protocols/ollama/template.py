@@ -41,8 +41,10 @@ class LineTemplate:
 
         Anything else is not learned, and the answer is False.
         """
+        if not text or b"\\" in raw or not raw.endswith(b"\n"):
+            return False
         first, second = _only(raw, b'"' + stamp + b'"'), _only(raw, b'"' + text + b'"')
-        if not text or first < 0 or second <= first or b"\\" in raw or not raw.endswith(b"\n"):
+        if first < 0 or second <= first:
             return False
         after_stamp = first + 1 + len(stamp)
         self._prefix = raw[: first + 1]
