@@ -32,25 +32,39 @@ from strom.supervisor import supervise
 from strom.transport.client import NativeClient
 from strom.transport.listener import Listener
 from strom.transport.types import Exchange, ServerLimits
+from strom.upstreams.settings import ProviderSettings
 from strom.upstreams.upstream import Upstream
 
 Reload = Callable[[], Settings]
 
 
 def make_state(settings: Settings) -> State:
-    upstreams = [Upstream(provider) for provider in settings.providers.values()]
+    upstreams = [Upstream(_bounded(provider, settings)) for provider in settings.providers.values()]
     router = Router(upstreams, settings.models, settings.policies)
     return State(router, KeyRing(settings.keys, required=settings.auth_required))
 
 
+def _bounded(provider: ProviderSettings, settings: Settings) -> ProviderSettings:
+    """The gateway's limit on frames binds every provider."""
+    quirks = msgspec.structs.replace(provider.quirks, max_frame_bytes=settings.server.max_frame_bytes)
+    return msgspec.structs.replace(provider, quirks=quirks)
+
+
 def server_limits(settings: Settings) -> ServerLimits:
-    return ServerLimits(max_body_bytes=settings.server.max_body_bytes)
+    server = settings.server
+    return ServerLimits(
+        max_body_bytes=server.max_body_bytes,
+        max_head_bytes=server.max_head_bytes,
+        head_timeout_s=server.head_timeout_s,
+        body_timeout_s=server.body_timeout_s,
+        keep_alive_s=server.keep_alive_s,
+    )
 
 
 def call_settings(settings: Settings) -> CallSettings:
     server = settings.server
     name = None if server.routing_block == "off" else server.routing_block
-    return CallSettings(heartbeat_s=server.heartbeat_s, block_name=name, reasoning=server.reasoning)
+    return CallSettings(server.heartbeat_s, name, server.reasoning, server.max_reply_bytes)
 
 
 class Runtime:

@@ -19,6 +19,7 @@ from strom.config.settings import Settings
 from strom.core.errors import ConfigError
 from strom.local.embedded import DESCRIPTION, EmbeddedModel, is_installed
 from strom.local.weights import cache_folder, ensure_weights, is_cached
+from strom.logs import REDACTOR
 from strom.transport.client import NativeClient
 from strom.upstreams.discovery import Found, discover
 from strom.upstreams.rows import UPSTREAMS
@@ -131,6 +132,7 @@ def _start_embedded() -> EmbeddedModel:
 
 
 def _embedded_provider(embedded: EmbeddedModel) -> ProviderSettings:
+    REDACTOR.register(embedded.api_key)
     return ProviderSettings(
         "embedded",
         "llama-cpp",

@@ -58,6 +58,8 @@ class Quirks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The upstream only streams: it is asked to stream also for a whole reply, and its stream is folded."""
     never_stream: bool = False
     """The upstream only gives whole replies: a client that streams gets one as a stream, when it is there."""
+    max_frame_bytes: int = 16_777_216
+    """The longest frame or line that is read; a longer one is an error ([server] max_frame_bytes)."""
     default_max_tokens: int = 8192
     """Sent when the protocol demands a limit (Anthropic) and the client gave none."""
 

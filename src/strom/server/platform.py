@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 from urllib.parse import parse_qs, unquote
 
 import msgspec
 
-from strom.core.errors import BadRequest, NotFound
+from strom.core.errors import NotFound
 from strom.gateway.gateway import Gateway
 from strom.gateway.responses import id_headers
-from strom.stores.records import RecordFilter, RecordStore, record_json
+from strom.stores.query import parse_query
+from strom.stores.records import RecordStore, record_json
 from strom.transport.types import Exchange
 
-DEFAULT_LIMIT = 200
-MAX_LIMIT = 1000
 NEVER_CACHE = (b"cache-control", b"no-store")
 
 
@@ -28,22 +26,8 @@ class Platform:
 
     async def list_traces(self, exchange: Exchange) -> None:
         self._gateway.identify(exchange, admin=True)
-        query = {name: values[-1] for name, values in parse_qs(exchange.head.query).items()}
-        known = {*RecordFilter.__struct_fields__, "limit", "cursor", "stream"}
-        unknown = sorted(set(query) - known)
-        if unknown:
-            raise BadRequest(f"Unknown query parameter {unknown[0]!r}. Known: {', '.join(sorted(known))}.")
-        wanted = RecordFilter(
-            status=query.get("status"),
-            model=query.get("model"),
-            provider=query.get("provider"),
-            key_name=query.get("key_name"),
-            protocol_in=query.get("protocol_in"),
-            since=_time(query, "since"),
-            until=_time(query, "until"),
-        )
-        limit = _limit(query.get("limit", str(DEFAULT_LIMIT)))
-        page = await asyncio.to_thread(self._store.list, wanted, limit, query.get("cursor"))
+        query = parse_query({name: values[-1] for name, values in parse_qs(exchange.head.query).items()})
+        page = await asyncio.to_thread(self._store.list, query.wanted, query.limit, query.cursor)
         data = b",".join(record_json(record) for record in page.records)
         cursor = msgspec.json.encode(page.next_cursor)
         self._respond(exchange, b'{"data":[' + data + b'],"next_cursor":' + cursor + b"}")
@@ -95,20 +79,3 @@ class Platform:
     def _respond(self, exchange: Exchange, body: bytes) -> None:
         headers = [(b"content-type", b"application/json"), NEVER_CACHE]
         exchange.respond(200, headers + id_headers("", self._gateway.services.new_trace_id()), body)
-
-
-def _time(query: dict[str, str], name: str) -> float | None:
-    """RFC 3339 in Unix seconds; a time without a zone is UTC."""
-    if name not in query:
-        return None
-    try:
-        found = datetime.fromisoformat(query[name])
-    except ValueError:
-        raise BadRequest(f"{name} must be a time like 2026-01-31T12:00:00Z.", param=name) from None
-    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
-
-
-def _limit(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:
-        raise BadRequest(f"limit must be a number from 1 to {MAX_LIMIT}.", param="limit")
-    return int(text)

@@ -16,7 +16,7 @@ from strom.core.errors import BadRequest
 from strom.core.record import Status
 from strom.stores.records import RecordFilter, rfc3339
 
-DEFAULT_LIMIT, MAX_LIMIT = 50, 500
+DEFAULT_LIMIT, MAX_LIMIT = 200, 1000
 _TIMES = ("since", "until", "ended_since")
 
 
