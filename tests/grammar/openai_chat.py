@@ -106,7 +106,9 @@ class ChatGrammar:
         self.need(type(index) is int and 0 <= index <= len(self.calls), "a tool index is missing or jumps")
         if index == len(self.calls):
             self.need(isinstance(part.get("id"), str) and part["id"], "a call without id")
-            self.need(part.get("type") in ("function", "custom") and contents.get("name"), "a call without type or name")
+            self.need(
+                part.get("type") in ("function", "custom") and contents.get("name"), "a call without type or name"
+            )
             self.calls.append({"id": part.get("id"), "name": contents.get("name"), "arguments": ""})
         else:
             self.need(not part.get("id") and not contents.get("name"), "id or name repeated")

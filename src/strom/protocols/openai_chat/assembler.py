@@ -184,9 +184,7 @@ class Assembler:
         fragment = self._calls.place(part)
         call = fragment.call
         if fragment.opens:
-            self.flush_tags()
-            self._end_complete_calls()
-            self._open_calls.append(call)
+            self._begin_call(call)
         if call.ended:
             return
         if fragment.clean:
@@ -197,6 +195,15 @@ class Assembler:
             call.held.clear()
         if self._waiting and self._end_complete_calls():
             self._say_waiting()
+
+    def _begin_call(self, call: Call) -> None:
+        """Another call opens: the ones before it start now at the latest, so that they keep their order."""
+        self.flush_tags()
+        self._end_complete_calls()
+        for earlier in self._open_calls:
+            if earlier.name:
+                self._start_call(earlier)
+        self._open_calls.append(call)
 
     def _start_call(self, call: Call) -> None:
         if call.block is not None:

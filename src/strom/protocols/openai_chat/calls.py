@@ -77,7 +77,7 @@ class CallTracker:
         opens = call is None or _opens(call, their_id, name, arguments)
         if call is None or opens:
             call = self._open(index, their_id, custom=custom)
-        more = bool(name) and name != call.name and call.scan.empty  # the first piece, or one more before any argument
+        more = bool(name) and name != call.name and (call.scan.empty or not call.name)  # one more piece before any argument
         if more:
             call.name += name
         self._last = call

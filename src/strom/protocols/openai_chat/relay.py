@@ -83,6 +83,7 @@ class ChatRelay:
         return self._feed(data)
 
     def finish(self) -> bytes:
+        self._quick = False
         if self._ended:
             return b""
         pending = self._parser.pending.strip()

@@ -47,6 +47,7 @@ class ChatDecoder:
         return self._feed(data)
 
     def finish(self) -> list[Event]:
+        self._quick = False
         if self._ended:
             return []
         pending = self._parser.pending.strip()
