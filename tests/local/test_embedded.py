@@ -74,6 +74,50 @@ def test_tokens_come_one_by_one(model: EmbeddedModel) -> None:
     assert json.loads(frames[0])["model"] == model.model
 
 
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": PARAMETERS}}
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+COPY = ("Repeat exactly this text and nothing else:", "Copy this text:", "Write exactly this:")
+
+
+def test_tools_reach_the_model_and_calls_come_back(model: EmbeddedModel) -> None:
+    """It is too weak to decide on a call, but copies one; on which request it does may depend on the processor."""
+    assert any(copies_a_call(model, request) for request in COPY)
+
+
+def copies_a_call(model: EmbeddedModel, request: str) -> bool:
+    body = {
+        "messages": [{"role": "user", "content": f"{request}\n{CALL}"}],
+        "tools": [WEATHER],
+        "temperature": 0,
+        "max_tokens": 60,
+        "stream": True,
+    }
+    frames = list(ask(model, "/v1/chat/completions", body, authorization=f"Bearer {model.api_key}").frames())
+    choices = [json.loads(frame)["choices"][0] for frame in frames[:-1]]
+    calls = [call["function"] for choice in choices for call in choice["delta"].get("tool_calls", [])]
+    if not calls:
+        return False
+    assert calls[0]["name"] == "get_weather"
+    assert json.loads("".join(call.get("arguments", "") for call in calls)) == {"city": "Paris"}
+    return bool(choices[-1]["finish_reason"] == "tool_calls")
+
+
+def test_a_conversation_with_a_tool_fits_the_template(model: EmbeddedModel) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Weather?"}]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
+        {"role": "system", "content": "In one word."},
+    ]
+    body = {"messages": messages, "tools": [WEATHER], "max_tokens": 4}
+    answer = ask(model, "/v1/chat/completions", body, authorization=f"Bearer {model.api_key}")
+    assert answer.status == 200, answer.response.read()
+    assert json.loads(answer.response.read())["usage"]["prompt_tokens"] > 100
+
+
 def test_messages_and_counting_work_too(model: EmbeddedModel) -> None:
     body = {"max_tokens": 4, "messages": [{"role": "user", "content": "Say hello."}]}
     key = {"x-api-key": model.api_key}

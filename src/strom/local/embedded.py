@@ -25,6 +25,8 @@ DESCRIPTION: Final = (
     "its tokens are real, its answers often wrong"
 )
 
+_CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
+"""The model's own template knows no tools and would leave them out unsaid, so that their tokens did not count either."""
 _QUIET = -1
 _PROMPT_CACHE_MIB = 64
 """llama.cpp's own default is 8 GiB of memory for earlier prompts."""
@@ -69,6 +71,7 @@ class EmbeddedModel:
         params.n_ctx, params.n_parallel, params.kv_unified = context_tokens, parallel, True
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads or default_threads()
         params.cache_ram_mib = _PROMPT_CACHE_MIB
+        params.use_jinja, params.chat_template = True, _CHAT_TEMPLATE.read_text("utf-8")
         api_key = secrets.token_hex(32)
         _shut_in(params, api_key)
         try:
