@@ -1,10 +1,10 @@
 """Puts the blocks of a Responses stream into canonical order.
 
-Upstream's items may overlap in any way; canonical text and thinking blocks may not. Each item writes what happens to it as
-steps into its `Lane`. A step becomes an event at once, with two exceptions that keep the order legal: a text that is
-interrupted by another item ends its block, and begins a new one if it goes on; and what comes in the middle of an open tool
-call, other calls excepted, waits until the call ends, for a call cannot be cut in two. Invariants: indices rise by one in order of
-starting; nothing is lost; a lane waits only while a call is open.
+Upstream's items may overlap in any way; canonical text and thinking blocks may not. Each item writes what happens to
+it as steps into its `Lane`. A step becomes an event at once, with two exceptions that keep the order legal: a text
+that is interrupted by another item ends its block, and begins a new one if it goes on; and what comes in the middle
+of an open tool call, other calls excepted, waits until the call ends, for a call cannot be cut in two. Invariants:
+indices rise by one in order of starting; nothing is lost; a lane waits only while a call is open.
 """
 
 from __future__ import annotations

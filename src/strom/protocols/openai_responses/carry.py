@@ -1,7 +1,8 @@
 """Carries other protocols' signatures through a client that speaks Responses.
 
-A client returns `encrypted_content` word for word, so a signature of another maker travels in it, marked as ours. On the way back
-it is unpacked and goes to its maker alone; towards a Responses upstream whatever carries our mark is left out.
+A client returns `encrypted_content` word for word, so a signature of another maker travels in it, marked as ours. On
+the way back it is unpacked and goes to its maker alone; towards a Responses upstream whatever carries our mark is
+left out.
 Source: protocol-facts.md sections 2.4 and 6.6.
 """
 

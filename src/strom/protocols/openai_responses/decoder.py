@@ -1,7 +1,7 @@
 """A Responses event stream → canonical events: framing and the quick way; the meaning is the reader's.
 
-Most reads are one text delta. Once one has been parsed, its shape is remembered (template.py) for as long as the same block is open.
-`event:` lines are not needed, the type stands in the data; a foreign `[DONE]` means nothing.
+Most reads are one text delta. Once one has been parsed, its shape is remembered (template.py) for as long as the same
+block is open. `event:` lines are not needed, the type stands in the data; a foreign `[DONE]` means nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Canonical events → a Responses event stream.
 
-Layout: response.created, response.in_progress, then per block one output item: added, its parts and deltas, done, complete; then
-one terminal event with the whole output, full usage and the routing block in its `response`. `sequence_number` counts every
-event from 0, heartbeats included; indices rise by one; items never overlap. A text or thinking item is opened with its first
-delta, so none is empty. Reasoning goes out as a summary, which is what clients show. `[DONE]` never comes.
+Layout: response.created, response.in_progress, then per block one output item: added, its parts and deltas, done,
+complete; then one terminal event with the whole output, full usage and the routing block in its `response`.
+`sequence_number` counts every event from 0, heartbeats included; indices rise by one; items never overlap. A text or
+thinking item is opened with its first delta, so none is empty. Reasoning goes out as a summary, which is what clients
+show. `[DONE]` never comes.
 Source: streams.md sections 2 to 6; protocol-facts.md section 2.3.
 """
 
@@ -37,7 +38,7 @@ from strom.protocols.openai_responses import carry
 from strom.protocols.openai_responses.errors import error_event
 from strom.protocols.openai_responses.meanings import incomplete_reason, usage_json
 from strom.protocols.openai_responses.response import ResponseObject, response_id, with_block
-from strom.protocols.openai_responses.schema import ENCODE, NAME
+from strom.protocols.openai_responses.schema import ENCODE, NAME, single_line
 from strom.protocols.openai_responses.writing import (
     CallItem,
     CustomCallItem,
@@ -241,7 +242,7 @@ class Encoder:
         self._block = None
         if block.protocol != NAME:
             return b""
-        item = block.data.encode()
+        item = single_line(block.data.encode())
         self.output.append(item)
         return self._write(whole_item(len(self.output) - 1, item))
 
@@ -291,15 +292,15 @@ class Encoder:
             opening = self._open(ReasoningItem(self._new_id(carry.REASONING_ID, self._block), len(self.output)))
         item = self._item
         if isinstance(item, ReasoningItem):
-            item.encrypted += event.signature if item.encrypted else carry.pack(
-                event.protocol, carry.SIGNATURE, event.signature
+            item.encrypted += (
+                event.signature if item.encrypted else carry.pack(event.protocol, carry.SIGNATURE, event.signature)
             )
         return opening
 
     def _on_citation(self, event: CitationDelta) -> bytes:
         if event.protocol != NAME or not isinstance(self._item, TextItem):
             return b""
-        return self._write([self._item.annotate(event.data.encode())])
+        return self._write([self._item.annotate(single_line(event.data.encode()))])
 
     def _on_block_end(self, event: BlockEnded) -> bytes:
         item, block = self._item, self._block

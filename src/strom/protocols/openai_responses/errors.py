@@ -1,8 +1,9 @@
 """Errors towards Responses clients: as an HTTP answer, and inside a stream.
 
-In-band an `error` event goes out in both shapes at once (the SDKs raise on the nested one only, types know the flat one), then
-`response.failed`, whose `error` is what Codex reads. Codes that clients act on (rate_limit_exceeded,
-context_length_exceeded, insufficient_quota) are ours as well. Source: protocol-facts.md rules 9 and 14, sections 1.4, 2.5, 8.
+In-band an `error` event goes out in both shapes at once (the SDKs raise on the nested one only, types know the flat
+one), then `response.failed`, whose `error` is what Codex reads. Codes that clients act on (rate_limit_exceeded,
+context_length_exceeded, insufficient_quota) are ours as well. Source: protocol-facts.md rules 9 and 14, sections 1.4,
+2.5, 8.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finish reasons and token counts between Responses' words and ours.
 
-There is no stop reason: a tool call is status completed with call items, a cut is status incomplete with its reason. Counts
-include cached tokens, as ours do. Usage always goes out in full, estimated where nobody reported it: Codex refuses a partial
-object, opencode asks again without end when it is null.
+There is no stop reason: a tool call is status completed with call items, a cut is status incomplete with its reason.
+Counts include cached tokens, as ours do. Usage always goes out in full, estimated where nobody reported it: Codex
+refuses a partial object, opencode asks again without end when it is null.
 Source: protocol-facts.md sections 2.2, 6.1, 6.7; streams.md sections 3 and 6.
 """
 

@@ -1,9 +1,9 @@
 """What the frames of a Responses stream mean: frames → canonical events, without their framing.
 
-Proof of completeness: `response.completed`, or `response.incomplete` (a proven early end). `response.failed`, an `error` event in
-its flat or nested form, and a bare `{"error": …}` are failures. Keep-alives and unknown events mean nothing. Indices,
-ids and whole events may be missing (llama.cpp): an event belongs to the item of its item_id, else of its output_index, else to the
-one that was opened last. Shared by the decoder, the whole-reply path and the relay.
+Proof of completeness: `response.completed`, or `response.incomplete` (a proven early end). `response.failed`, an
+`error` event in its flat or nested form, and a bare `{"error": …}` are failures. Keep-alives and unknown events mean
+nothing. Indices, ids and whole events may be missing (llama.cpp): an event belongs to the item of its item_id, else
+of its output_index, else to the one that was opened last. Shared by the decoder, the whole-reply path and the relay.
 Source: protocol-facts.md sections 2.2 to 2.5; streams.md sections 1, 3, 10; recordings */responses_*.
 """
 
@@ -90,7 +90,9 @@ class StreamReader:
         if status in ("failed", "cancelled"):
             return self.fail(_failure(response, status))
         if status in _UNFINISHED or not status:
-            return self.fail(IncompleteCompletion(f"The upstream's reply is not finished (status {status or 'missing'})."))
+            return self.fail(
+                IncompleteCompletion(f"The upstream's reply is not finished (status {status or 'missing'}).")
+            )
         for place, raw in enumerate(response.output or ()):
             self._finish_item(_item(raw), raw, place)
         self._close_all()

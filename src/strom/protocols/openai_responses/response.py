@@ -1,6 +1,7 @@
 """The Response object as we write it: in lifecycle events, whole replies, and what a store gives back.
 
-What it echoes of the request is made once per reply. `instructions` is not echoed: the request carries it as a message.
+What it echoes of the request is made once per reply. `instructions` is not echoed: the request carries it as a
+message.
 Source: openai-python 3.57.0 types/responses/response.py; protocol-facts.md section 2.2.
 """
 

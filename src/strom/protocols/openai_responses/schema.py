@@ -1,9 +1,9 @@
 """Shapes of a Responses stream and of the Response object, as wide as real servers are. No rules here.
 
-`Raw` members are JSON kept as bytes: empty when absent, `null` when null (see `present`). Fields nobody here reads are not
-listed; on relay they survive because the bytes do.
-Source: openai-python 3.57.0 types/responses; recordings of llama.cpp (no indices, no sequence numbers), vLLM (everything
-echoed) and transformers (created_at a float, status "queued"); protocol-facts.md sections 2.2 and 2.3.
+`Raw` members are JSON kept as bytes: empty when absent, `null` when null (see `present`). Fields nobody here reads
+are not listed; on relay they survive because the bytes do.
+Source: openai-python 3.57.0 types/responses; recordings of llama.cpp (no indices, no sequence numbers), vLLM
+(everything echoed) and transformers (created_at a float, status "queued"); protocol-facts.md sections 2.2 and 2.3.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def present(raw: Raw) -> bool:
 
 
 def text_of(raw: Raw) -> str:
-    """The JSON as text. Only for values of a document that was decoded: they are UTF-8."""
-    return bytes(raw).decode()
+    """The JSON as text. A raw value has not been looked at: what is no UTF-8 in it is replaced."""
+    return bytes(raw).decode("utf-8", "replace")
 
 
 def read(decoder: msgspec.json.Decoder[Shape], data: bytes | Raw) -> Shape:
@@ -136,5 +136,10 @@ def members_of(data: bytes | Raw) -> dict[str, Raw]:
 
 
 def object_of(members: dict[str, Raw]) -> bytes:
-    """A JSON object with these members, in this order."""
-    return ENCODE(members)
+    """A JSON object with these members, in this order, on one line."""
+    return single_line(ENCODE(members))
+
+
+def single_line(data: bytes) -> bytes:
+    """JSON without line ends between its tokens: it stands in an event's data line."""
+    return msgspec.json.format(data, indent=-1) if b"\n" in data or b"\r" in data else data

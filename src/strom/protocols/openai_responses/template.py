@@ -1,9 +1,9 @@
 """Recognises text deltas that differ from the last one in their text, their sequence number and their padding only.
 
-A Responses delta carries a number that rises by one, so the bytes around the text are the same for two frames in a row but
-for a number that is known beforehand; OpenAI adds `obfuscation`, a random string. A frame of that shape needs no parser: what
-stands between the same bytes is exactly one JSON string, so it can only be another text in the same place (see
-wire/template.py). Nothing is learned from a frame with an escape, or in which a member stands twice.
+A Responses delta carries a number that rises by one, so the bytes around the text are the same for two frames in a
+row but for a number that is known beforehand; OpenAI adds `obfuscation`, a random string. A frame of that shape needs
+no parser: what stands between the same bytes is exactly one JSON string, so it can only be another text in the same
+place (see wire/template.py). Nothing is learned from a frame with an escape, or in which a member stands twice.
 Source: recordings vllm/responses_stream; protocol-facts.md section 2.3.
 """
 
@@ -27,7 +27,8 @@ class DeltaShape:
     def __init__(self, head: Literal, middle: Literal, tail: Literal | None) -> None:
         self._head, self._head_after = head
         self._middle, self._middle_after = middle
-        self._tail, self._tail_after = (None, None) if tail is None else tail
+        self._tail: bytes | None = None if tail is None else tail[0]
+        self._tail_after: bytes | None = None if tail is None else tail[1]
         self.raw = b""
         """The text of the frame that matched last, as it came."""
         self.rest = b""

@@ -1,4 +1,5 @@
-"""Tools, tool choice and output format in Responses' words. Tools are flat here, and a function without `strict` is strict.
+"""Tools, tool choice and output format in Responses' words. Tools are flat here, and a function without `strict` is
+strict.
 
 Source: protocol-facts.md sections 2.1, 6.2, 6.8; openai-python 3.57.0 types/responses/tool_choice_*.py.
 """

@@ -1,9 +1,10 @@
 """What an upstream said when it refused or broke off, and whose fault that is.
 
-Seen shapes: OpenAI's `{"error": {message, type, code, param}}`, llama.cpp's (integer code, n_prompt_tokens, n_ctx), a bare string,
-FastAPI's `detail`, the flat `error` event of this protocol (`code`, `message` beside `type: "error"`), plain text, HTML
-(never quoted). An error inside a stream has no status: its code and type decide. The upstream's 401 and 403 concern our
-key, not the client's. Source: protocol-facts.md sections 1.4, 2.5, 7 and 8; recordings */err_*, */responses_stream.
+Seen shapes: OpenAI's `{"error": {message, type, code, param}}`, llama.cpp's (integer code, n_prompt_tokens, n_ctx), a
+bare string, FastAPI's `detail`, the flat `error` event of this protocol (`code`, `message` beside `type: "error"`),
+plain text, HTML (never quoted). An error inside a stream has no status: its code and type decide. The upstream's 401
+and 403 concern our key, not the client's. Source: protocol-facts.md sections 1.4, 2.5, 7 and 8; recordings */err_*,
+*/responses_stream.
 """
 
 from __future__ import annotations
@@ -167,8 +168,12 @@ _OVERFLOW = re.compile(
     re.IGNORECASE,
 )
 _TOKENS = re.compile(r"(?:request \(|requested |resulted in |contains |has |too long: )(\d{1,15})", re.IGNORECASE)
-_LIMIT = re.compile(r"(?:context length (?:is|of)(?: only)? |context size \(|context window of |> ?)(\d{1,15})", re.IGNORECASE)
-_NO_MODEL = re.compile(r"model\b.{0,300}(?:not found|does not exist|not available)|pinned to|unknown model", re.I | re.S)
+_LIMIT = re.compile(
+    r"(?:context length (?:is|of)(?: only)? |context size \(|context window of |> ?)(\d{1,15})", re.IGNORECASE
+)
+_NO_MODEL = re.compile(
+    r"model\b.{0,300}(?:not found|does not exist|not available)|pinned to|unknown model", re.I | re.S
+)
 _NO_PATH = frozenset(("", "not found", "method not allowed", "file not found", "404 page not found"))
 _PLAIN_CLASSES: dict[int, type[StromError]] = {
     408: TimedOut,
@@ -211,7 +216,9 @@ def _client_error(status: int, told: Told, message: str, detail: str) -> StromEr
         return ModelNotFound(message, detail=detail, param="model")
     if status in (404, 405) and (told.message or _plain(detail.encode())).strip(" .").lower() in _NO_PATH:
         return ProviderError(
-            f"The upstream has no Responses endpoint at this address (status {status}).", detail=detail, code="upstream_no_endpoint"
+            f"The upstream has no Responses endpoint at this address (status {status}).",
+            detail=detail,
+            code="upstream_no_endpoint",
         )
     if "content_filter" in told.words or "content_policy" in told.words:
         return ContentPolicy(message, detail=detail, param=told.param)
@@ -242,5 +249,3 @@ def _retry_after_s(headers: dict[bytes, bytes]) -> float | None:
         if re.fullmatch(rb"\d{1,9}(?:\.\d{1,9})?", value):
             return float(value) / scale
     return None
-
-

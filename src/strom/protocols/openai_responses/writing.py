@@ -1,7 +1,8 @@
 """Output items while they are written: the events that open them, surround their deltas and close them.
 
-Each event is (type, members without `type` and `sequence_number`); the encoder numbers them. All bytes around a delta's text
-are made once per item. A closed item is complete JSON, the same in item.done and in the terminal response.
+Each event is (type, members without `type` and `sequence_number`); the encoder numbers them. All bytes around a
+delta's text are made once per item. A closed item is complete JSON, the same in item.done and in the terminal
+response.
 Source: protocol-facts.md section 2.3; openai-python 3.57.0 types/responses/response_*_event.py.
 """
 
@@ -78,10 +79,17 @@ class TextItem(OpenItem):
 
     def json(self, text: bytes, status: bytes) -> bytes:
         content = b"" if status == b"in_progress" else self._part(text)
-        return b'{"id":%b,"type":"message","status":"%b","content":[%b],"role":"assistant"}' % (self._id, status, content)
+        return b'{"id":%b,"type":"message","status":"%b","content":[%b],"role":"assistant"}' % (
+            self._id,
+            status,
+            content,
+        )
 
     def _part(self, text: bytes) -> bytes:
-        return b'{"type":"output_text","annotations":[%b],"logprobs":[],"text":%b}' % (b",".join(self.annotations), text)
+        return b'{"type":"output_text","annotations":[%b],"logprobs":[],"text":%b}' % (
+            b",".join(self.annotations),
+            text,
+        )
 
     def _part_event(self, part: bytes) -> bytes:
         return b'%b,"content_index":0,"part":%b' % (self.at, part)

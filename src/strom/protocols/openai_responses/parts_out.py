@@ -1,0 +1,102 @@
+"""Canonical parts → content parts of input items. Source: protocol-facts.md sections 2.1, 6.4 and 6.5."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from msgspec import Raw
+
+from strom.core.errors import Unsupported
+from strom.core.messages import (
+    AudioPart,
+    DocumentPart,
+    ImagePart,
+    OpaquePart,
+    RefusalPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from strom.protocols.codec import Quirks
+from strom.protocols.openai_responses.schema import NAME
+from strom.protocols.openai_responses.tools_out import Wire
+
+Content = (
+    TextPart
+    | ImagePart
+    | DocumentPart
+    | AudioPart
+    | RefusalPart
+    | ThinkingPart
+    | OpaquePart
+    | ToolCallPart
+    | ToolResultPart
+)
+_PDF = "application/pdf"
+
+
+class PartEncoder:
+    """`dropped` collects what could not be carried; what would change the meaning raises Unsupported."""
+
+    def __init__(self, quirks: Quirks, dropped: list[str]) -> None:
+        self._quirks = quirks
+        self._dropped = dropped
+
+    def input_part(self, part: Content, where: str) -> Wire | Raw | None:
+        """A part of a user, system or developer message, or of a tool's output. None: left out, and named."""
+        match part:
+            case TextPart(text):
+                return {"type": "input_text", "text": text}
+            case RefusalPart(text):
+                return {"type": "input_text", "text": text}
+            case ImagePart():
+                return self._image(part)
+            case DocumentPart():
+                return self._document(part)
+            case AudioPart(data, audio_format):
+                self._refuse_if_blind("audio")
+                return {"type": "input_audio", "input_audio": {"data": data, "format": audio_format}}
+            case OpaquePart(protocol, kind, json):
+                if protocol == NAME:
+                    return Raw(json.text.encode())
+                self._dropped.append(f"{where} {kind}")
+                return None
+            case ThinkingPart() | ToolCallPart() | ToolResultPart():
+                self._dropped.append(f"{where} ({type(part).__name__} out of its place)")
+                return None
+            case _:
+                assert_never(part)
+
+    def output_part(self, part: TextPart | RefusalPart) -> Wire:
+        """A part of an assistant message: what an output message holds."""
+        if isinstance(part, RefusalPart):
+            return {"type": "refusal", "refusal": part.text}
+        return {"type": "output_text", "text": part.text, "annotations": []}
+
+    def _image(self, part: ImagePart) -> Wire:
+        self._refuse_if_blind("images")
+        wire: Wire = {"type": "input_image"}
+        if part.file_id:
+            wire["file_id"] = part.file_id
+        else:
+            wire["image_url"] = part.url or f"data:{part.media_type or 'image/png'};base64,{part.data}"
+        wire["detail"] = part.detail or "auto"
+        return wire
+
+    def _document(self, part: DocumentPart) -> Wire:
+        if part.text:
+            title = f"{part.name}\n\n" if part.name else ""
+            return {"type": "input_text", "text": title + part.text}
+        self._refuse_if_blind("documents")
+        if part.file_id:
+            return {"type": "input_file", "file_id": part.file_id}
+        if part.url:
+            return {"type": "input_file", "file_url": part.url}
+        media_type = part.media_type or _PDF
+        name = part.name or ("document.pdf" if media_type == _PDF else "document")
+        return {"type": "input_file", "filename": name, "file_data": f"data:{media_type};base64,{part.data}"}
+
+    def _refuse_if_blind(self, what: str) -> None:
+        if not self._quirks.images:
+            raise Unsupported(f"The chosen backend takes text only, and the request holds {what}.")

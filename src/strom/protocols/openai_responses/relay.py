@@ -1,0 +1,255 @@
+"""Responses to Responses: bytes pass as they came, but for single frames that break the rules and the terminal event.
+
+Numbers: clients see 0, 1, 2 …; a heartbeat of ours takes one, and from there on later events are renumbered. Before
+the upstream's response.created a heartbeat is a comment, for SDKs want that event first. The terminal event gets the
+routing block, and usage, output and model if it lacks them. A foreign `[DONE]` is dropped. An observer that cannot
+read a legal frame goes blind for it. Source: streams.md sections 2 and 6; protocol-facts.md rules 1 and 3.
+"""
+
+from __future__ import annotations
+
+from msgspec import Raw
+
+from strom.core.errors import StromError
+from strom.core.events import Event, TextDelta, ThinkingDelta
+from strom.core.evidence import TOKENS, Evidence
+from strom.protocols.codec import Quirks, ReplyContext
+from strom.protocols.openai_responses import repair
+from strom.protocols.openai_responses.decoder import is_silent
+from strom.protocols.openai_responses.encoder import failure, keepalive
+from strom.protocols.openai_responses.meanings import incomplete_reason, is_full_usage, usage_json
+from strom.protocols.openai_responses.reader import StreamReader, parse
+from strom.protocols.openai_responses.response import ResponseObject, response_id, with_block
+from strom.protocols.openai_responses.schema import (
+    ENCODE,
+    RESPONSE,
+    FrameIn,
+    ResponseIn,
+    members_of,
+    number,
+    present,
+    read,
+    single_line,
+    word,
+)
+from strom.protocols.openai_responses.template import DeltaShape, learn
+from strom.wire.sse import Frame, SseParser
+
+COMMENT = b": keep-alive\n\n"
+_ENDS = frozenset(("response.completed", "response.incomplete"))
+
+
+class Relay:
+    """Satisfies `codec.Relay`. `response`: the terminal Response object, once it went out."""
+
+    __slots__ = (
+        "_context",
+        "_expected",
+        "_in",
+        "_items",
+        "_key",
+        "_kind",
+        "_next",
+        "_object",
+        "_out",
+        "_parser",
+        "_reader",
+        "evidence",
+        "response",
+    )
+
+    def __init__(self, context: ReplyContext, quirks: Quirks) -> None:
+        limit = context.request.max_output_tokens if context.request is not None else None
+        self._context = context
+        self._parser = SseParser()
+        self._reader = StreamReader(quirks, limit)
+        self._object: ResponseObject | None = None
+        self._next = 0  # the client's next sequence number
+        self._expected = 0  # the upstream's
+        self._items: list[bytes] = []  # finished items, as they went out
+        self._in: DeltaShape | None = None  # a text delta as it comes …
+        self._out: DeltaShape | None = None  # … and as it goes out; None: the same bytes
+        self._kind = "content"
+        self._key: tuple[object, ...] = ()
+        self.evidence = Evidence()
+        self.response = b""
+
+    def feed(self, data: bytes) -> bytes:
+        shape = self._in
+        if shape is not None and self._parser.idle:
+            text = shape.match(data, self._expected)
+            if text:
+                self._count(len(text))
+                return data if self._out is None else self._out.render(shape.raw, shape.rest, self._next - 1)
+        return self._read(data)
+
+    def finish(self) -> bytes:
+        if self.evidence.ended:
+            return b""
+        events = self._reader.finish()
+        self.evidence.observe(events)
+        if self.evidence.error is not None:
+            return b""
+        incomplete = incomplete_reason(self.evidence.finish_reason or "stop")
+        self.response = with_block(self._own.ended(self._items, self._usage_json(), incomplete), self._context)
+        kind = b"response.completed" if incomplete is None else b"response.incomplete"
+        return b'event: %b\ndata: {"type":"%b","sequence_number":%d,"response":%b}\n\n' % (
+            kind,
+            kind,
+            self._next,
+            self.response,
+        )
+
+    def fail(self, error: StromError) -> bytes:
+        self.response = with_block(self._own.failed(self._items, self._usage_json(), error), self._context)
+        return failure(error, self._next, self.response)
+
+    def heartbeat(self) -> bytes:
+        if self.evidence.ended:
+            return b""
+        if self._next == 0:
+            return COMMENT
+        self._next += 1
+        self._in = None  # what is learned says that numbers are the same
+        return keepalive(self._next - 1)
+
+    # --- one read ---
+
+    def _count(self, characters: int) -> None:
+        evidence = self.evidence
+        evidence.deltas += 1
+        evidence.output_characters += characters
+        if evidence.first_token_kind is None:
+            evidence.first_token_kind = self._kind
+        self._expected += 1
+        self._next += 1
+
+    def _read(self, data: bytes) -> bytes:
+        if self.evidence.ended:
+            return b""
+        out: list[bytes] = []
+        try:
+            for frame in self._parser.feed(data):
+                if frame.data and frame.data.strip() == b"[DONE]":
+                    continue
+                out.append(frame.raw if is_silent(frame) else self._take(frame))
+                if self.evidence.ended:
+                    break
+        except StromError as error:
+            self._stop(error)
+        return b"".join(out)
+
+    def _take(self, frame: Frame) -> bytes:
+        """Raises StromError for what no client may see: the gateway words it."""
+        data = frame.data or b""
+        wire = parse(frame)
+        events = self._observe(wire, data)
+        if self.evidence.error is not None:
+            return b""
+        if wire.type in _ENDS:
+            return self._end(wire, data, frame)
+        told = number(wire.sequence_number)
+        out = self._repaired(wire, data, frame)
+        self._expected = self._next if told is None else told + 1
+        self._learn(frame, wire, events, out)
+        return out
+
+    def _observe(self, wire: FrameIn, data: bytes) -> list[Event]:
+        """What the frame means. One that makes no sense to us but is legal JSON passes on unobserved."""
+        is_end = wire.type in _ENDS or wire.type in ("response.failed", "response.cancelled", "error", "")
+        try:
+            events = self._reader.read(wire, data)
+        except StromError:
+            if is_end:
+                raise
+            return []
+        self.evidence.observe(events)
+        return events
+
+    def _stop(self, error: StromError) -> None:
+        self.evidence.observe(self._reader.fail(error))
+
+    # --- repairs ---
+
+    def _repaired(self, wire: FrameIn, data: bytes, frame: Frame) -> bytes:
+        place = self._next
+        self._next += 1
+        begins = repair.lifecycle(wire.response, self._template) if wire.type in repair.BEGINNINGS else None
+        if wire.type == "response.output_item.done" and present(wire.item):
+            self._items.append(single_line(bytes(wire.item)))
+        named = frame.event == wire.type.encode()
+        if number(wire.sequence_number) == place and named and begins is None and not repair.missing(wire):
+            return frame.raw
+        members = members_of(data)
+        members["type"] = Raw(ENCODE(wire.type))
+        members["sequence_number"] = Raw(b"%d" % place)
+        if begins is not None:
+            members["response"] = begins
+        repair.complete(wire, members, self._reader.place_of(wire))
+        return repair.framed(wire, members)
+
+    def _end(self, wire: FrameIn, data: bytes, frame: Frame) -> bytes:
+        """The terminal event: what the protocol demands of it, and the routing block."""
+        members = members_of(data)
+        changes = self._lacking(wire)
+        block = self._context.block()
+        if block is not None:
+            changes[self._context.block_name] = block
+        if changes:
+            members["response"] = repair.terminal(wire.response, changes)
+        self.response = bytes(members.get("response", Raw(b"{}")))
+        if not changes and number(wire.sequence_number) == self._next and frame.event == wire.type.encode():
+            return frame.raw
+        members["type"] = Raw(ENCODE(wire.type))
+        members["sequence_number"] = Raw(b"%d" % self._next)
+        return repair.framed(wire, members)
+
+    def _lacking(self, wire: FrameIn) -> dict[str, bytes]:
+        """Members of the final Response object that are missing or of no use to a client."""
+        response = read(RESPONSE, wire.response) if present(wire.response) else ResponseIn()
+        template = self._own.ended(self._items, self._usage_json(), None)
+        changes = {
+            name: bytes(template[name])
+            for name in ("id", "object", "created_at", "model")
+            if getattr(response, name) is None
+        }
+        if not word(response.status):
+            changes["status"] = b'"completed"' if wire.type == "response.completed" else b'"incomplete"'
+        if response.output is None or (not response.output and self._items):
+            changes["output"] = bytes(template["output"])
+        if not is_full_usage(response.usage):
+            changes["usage"] = bytes(template["usage"])
+        return changes
+
+    @property
+    def _own(self) -> ResponseObject:
+        """What stands where the upstream says nothing."""
+        if self._object is None:
+            identity = self.evidence.response_id or response_id("", self._context.reply_id)
+            self._object = ResponseObject(self._context, identity)
+        return self._object
+
+    @property
+    def _template(self) -> dict[str, Raw]:
+        return members_of(self._own.begun())
+
+    def _usage_json(self) -> bytes:
+        return usage_json(self.evidence.usage, self._context.input_estimate, self.evidence.output_characters)
+
+    # --- the quick way ---
+
+    def _learn(self, frame: Frame, wire: FrameIn, events: list[Event], out: bytes) -> None:
+        """A frame that was one delta of the block now open is a shape to recognise, and to write if it had to be repaired."""
+        delta = events[-1] if events else None
+        if not isinstance(delta, TextDelta | ThinkingDelta):
+            self._in = None
+            return
+        same = out is frame.raw
+        key = (wire.type, delta.index, wire.item_id, wire.output_index, wire.content_index, wire.summary_index, same)
+        if self._in is not None and key == self._key:
+            return
+        self._key, self._kind = key, TOKENS[type(delta)]
+        self._in = learn(frame.raw, delta.text, number(wire.sequence_number))
+        self._out = None if same else learn(out, delta.text, self._next - 1)
+        if not same and self._out is None:
+            self._in = None
