@@ -54,7 +54,7 @@ THINK_OPEN, THINK_CLOSE = "<think>\n", "\n</think>\n\n"
 """Around reasoning that is shown as text ([server] reasoning = "text")."""
 
 
-def frame(kind: bytes, number: int, members: bytes) -> bytes:
+def event_frame(kind: bytes, number: int, members: bytes) -> bytes:
     return b'event: %b\ndata: {"type":"%b","sequence_number":%d,%b}\n\n' % (kind, kind, number, members)
 
 
@@ -65,7 +65,7 @@ def keepalive(number: int) -> bytes:
 def failure(error: StromError, number: int, response: bytes) -> bytes:
     """The two events of an in-band error."""
     flat = b"event: error\ndata: " + error_event(error, number) + b"\n\n"
-    return flat + frame(b"response.failed", number + 1, b'"response":' + response)
+    return flat + event_frame(b"response.failed", number + 1, b'"response":' + response)
 
 
 class Encoder:
@@ -158,7 +158,7 @@ class Encoder:
     def _write(self, events: Iterable[Written]) -> bytes:
         out = []
         for kind, members in events:
-            out.append(frame(kind, self._number, members))
+            out.append(event_frame(kind, self._number, members))
             self._number += 1
         return b"".join(out)
 

@@ -16,7 +16,7 @@ from strom.core.evidence import TOKENS, Evidence
 from strom.protocols.codec import Quirks, ReplyContext
 from strom.protocols.openai_responses import repair
 from strom.protocols.openai_responses.decoder import is_silent
-from strom.protocols.openai_responses.encoder import failure, keepalive
+from strom.protocols.openai_responses.encoder import event_frame, failure, keepalive
 from strom.protocols.openai_responses.meanings import incomplete_reason, is_full_usage, usage_json
 from strom.protocols.openai_responses.reader import StreamReader, parse
 from strom.protocols.openai_responses.response import ResponseObject, response_id, with_block
@@ -93,12 +93,7 @@ class Relay:
         incomplete = incomplete_reason(self.evidence.finish_reason or "stop")
         self.response = with_block(self._own.ended(self._items, self._usage_json(), incomplete), self._context)
         kind = b"response.completed" if incomplete is None else b"response.incomplete"
-        return b'event: %b\ndata: {"type":"%b","sequence_number":%d,"response":%b}\n\n' % (
-            kind,
-            kind,
-            self._next,
-            self.response,
-        )
+        return event_frame(kind, self._next, b'"response":' + self.response)
 
     def fail(self, error: StromError) -> bytes:
         self.response = with_block(self._own.failed(self._items, self._usage_json(), error), self._context)

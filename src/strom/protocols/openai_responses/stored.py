@@ -87,7 +87,7 @@ def output_items(response: bytes) -> list[bytes]:
 
 
 def with_history(body: bytes, history: list[bytes]) -> bytes:
-    """The request as one that holds the whole conversation: the history, then its own input; nothing refers to a store anymore."""
+    """The request as one that holds the whole conversation: the history, then its own input. It refers to no store anymore."""
     members = split(body)
     members.pop("previous_response_id", None)
     members.pop("conversation", None)
