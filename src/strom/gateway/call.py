@@ -33,9 +33,10 @@ from strom.gateway.block import encode_block
 from strom.gateway.opening import Opening
 from strom.gateway.outgoing import build_outgoing
 from strom.gateway.pipes import FoldPipe, StreamPipe, TranscodePipe
+from strom.gateway.replying import make_context
 from strom.gateway.responses import respond_error, stream_headers, whole_headers
 from strom.gateway.services import Services
-from strom.protocols.codec import Codec, ReplyContext, StreamEncoder
+from strom.protocols.codec import Codec, StreamEncoder
 from strom.transport.types import Exchange, Headers
 
 LOG = logging.getLogger("strom.call")
@@ -104,19 +105,8 @@ class Call:
         self._last_write_at = services.clock.time()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self.context = ReplyContext(
-            reply_id=self.record.trace_id,
-            request_id=self.record.trace_id,
-            model=self.request.model,
-            created=int(self.record.started_at),
-            include_usage=self.request.include_usage,
-            continuous_usage=self.request.continuous_usage,
-            input_estimate=self.input_estimate,
-            block_name=services.settings.block_name or "",
-            block=self._block,
-            reasoning=services.settings.reasoning,
-            request=self.request,
-        )
+        self.context = make_context(services, opening.incoming, self.record, self.input_estimate)
+        self.context.block = self._block
 
     def now(self) -> float:
         return self.services.clock.time()
@@ -137,7 +127,8 @@ class Call:
         """Try the next endpoint. Ends in a request under way, or in `attempt_failed`."""
         endpoint = self._plan.endpoints[self._next_endpoint]
         self._next_endpoint += 1
-        codec = self._codecs[endpoint.upstream.protocol]
+        protocol = endpoint.upstream.protocol
+        codec = self.codec if self.codec.name == protocol else self._codecs[protocol]
         attempt = self._attempt = UpstreamAttempt(self, endpoint, codec, self.now())
         try:
             outgoing = build_outgoing(self._incoming, endpoint, codec)

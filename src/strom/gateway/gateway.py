@@ -6,25 +6,31 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import msgspec
 
 from strom.core.access import KeySettings
 from strom.core.errors import ClientError, GatewayError, PermissionDenied, StromError
+from strom.core.messages import Request
 from strom.core.record import CallRecord, RecordError
 from strom.gateway.call import Call
 from strom.gateway.estimate import request_tokens
 from strom.gateway.opening import Opening
 from strom.gateway.outgoing import Incoming
 from strom.gateway.refusals import refusal_error
-from strom.gateway.responses import respond_error
+from strom.gateway.replying import make_context
+from strom.gateway.responses import respond_error, whole_headers
 from strom.gateway.routing import Router
 from strom.gateway.services import Services
 from strom.policies.auth import KeyRing
-from strom.protocols.codec import Codec
+from strom.protocols.codec import Codec, ReplyContext
 from strom.transport.types import Exchange
 
 LOG = logging.getLogger("strom.gateway")
+
+
+AtOnce = Callable[[Request, ReplyContext], bytes | None]
 
 
 class State(msgspec.Struct, frozen=True):
@@ -38,11 +44,16 @@ class Gateway:
         self.codecs = codecs
         self.state = state
 
-    def handle_call(self, exchange: Exchange, codec: Codec) -> None:
-        """A model call in the protocol of `codec`. Ends in a running Call, or in an error reply with its record."""
+    def handle_call(self, exchange: Exchange, codec: Codec, at_once: AtOnce | None = None) -> None:
+        """A model call in the protocol of `codec`. Ends in a running Call, or in an error reply with its record.
+
+        `at_once` answers the requests of a protocol that need no model, and gives None for all others.
+        """
         record = CallRecord(self.services.new_trace_id(), started_at=self.services.wall(), protocol_in=codec.name)
         try:
             opening = self._admit(exchange, codec, record)
+            if at_once is not None and self._answered(exchange, opening, at_once):
+                return
             Call(self.services, self.codecs, exchange, opening).start()
         except StromError as error:
             self._reject(exchange, codec, record, error)
@@ -50,6 +61,18 @@ class Gateway:
             LOG.exception("call %s failed by a defect", record.trace_id)
             wrapped = GatewayError("The gateway failed while it read this request.", detail=repr(error)[:200])
             self._reject(exchange, codec, record, wrapped)
+
+    def _answered(self, exchange: Exchange, opening: Opening, at_once: AtOnce) -> bool:
+        incoming, record = opening.incoming, opening.record
+        body = at_once(incoming.request, make_context(self.services, incoming, record, opening.input_estimate))
+        if body is None:
+            return False
+        exchange.respond(200, whole_headers(incoming.codec, record.trace_id), body)
+        record.http_status, record.status, record.complete = 200, "completed", True
+        record.ended_at = self.services.wall()
+        record.bytes_out = exchange.bytes_out
+        self.services.records.put(record)
+        return True
 
     def identify(self, exchange: Exchange, *, admin: bool = False) -> KeySettings | None:
         """The caller's key. Raises AuthError, PermissionDenied, or the error behind a refusal of the transport."""

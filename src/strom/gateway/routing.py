@@ -46,7 +46,7 @@ class Router:
         """Raises ModelNotFound, PermissionDenied, BadRequest."""
         if not model:
             raise BadRequest("The request names no model.", param="model")
-        endpoints = self._endpoints(model)
+        endpoints = self._endpoints(model) or self._endpoints(model.removesuffix(":latest"))  # Ollama's way to say it
         if not endpoints:
             raise ModelNotFound(f"The model {model!r} is not served here. {self._hint()}", param="model")
         if key is not None and key.models and not any(fnmatchcase(model, pattern) for pattern in key.models):

@@ -12,19 +12,32 @@ from collections.abc import Callable, Coroutine
 from urllib.parse import unquote
 
 from strom.core.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, StromError
-from strom.gateway.gateway import Gateway
+from strom.gateway.gateway import AtOnce, Gateway
 from strom.gateway.refusals import refusal_error
 from strom.gateway.responses import respond_error
 from strom.protocols.codec import Codec
+from strom.protocols.ollama import GENERATE_CODEC
+from strom.protocols.ollama.form import CHAT, GENERATE
+from strom.protocols.table import CODECS
 from strom.server.counting import TokenCounter
+from strom.server.embeddings import FRONTS as EMBEDDING_PATHS
+from strom.server.embeddings import Embedder
 from strom.server.models import ModelLister
+from strom.server.ollama import OllamaPages, load_answer
 from strom.server.pages import Pages
 from strom.server.platform import Platform
 from strom.transport.types import Exchange
 
 LOG = logging.getLogger("strom.server")
-CALL_PATHS = {"/v1/chat/completions": "openai-chat", "/v1/messages": "anthropic"}
-"""Paths of model calls, and the protocol each speaks."""
+CALL_PATHS: dict[str, Codec] = {
+    "/v1/chat/completions": CODECS["openai-chat"],
+    "/v1/messages": CODECS["anthropic"],
+    "/api/chat": CODECS["ollama"],
+    "/api/generate": GENERATE_CODEC,
+}
+"""Paths of model calls, and the codec that speaks each."""
+AT_ONCE: dict[str, AtOnce] = {"/api/chat": load_answer(CHAT), "/api/generate": load_answer(GENERATE)}
+"""Model calls of which some need no model."""
 
 Endpoint = Callable[[Exchange], Coroutine[object, object, None]]
 
@@ -34,13 +47,14 @@ class App:
 
     def __init__(self, gateway: Gateway, pages: Pages, models: ModelLister, platform: Platform) -> None:
         self._gateway = gateway
-        self._calls = {path: gateway.codecs[name] for path, name in CALL_PATHS.items() if name in gateway.codecs}
         self._pages = pages
         self._tasks: set[asyncio.Task[None]] = set()
-        counter = TokenCounter(gateway)
+        counter, ollama, embedder = TokenCounter(gateway), OllamaPages(gateway, models), Embedder(gateway)
         self._get: dict[str, Endpoint] = {
             "/v1/models": models.list_models,
-            "/api/tags": models.list_tags,
+            "/api/tags": ollama.tags,
+            "/api/ps": ollama.running,
+            "/api/version": ollama.version,
             "/readyz": pages.ready,
             "/platform/v1/traces": platform.list_traces,
             "/platform/v1/endpoints": platform.list_endpoints,
@@ -49,14 +63,18 @@ class App:
             "/v1/models/": models.one_model,
             "/platform/v1/traces/": platform.one_trace,
         }
-        self._post: dict[str, Endpoint] = {"/v1/messages/count_tokens": counter.count}
+        self._post: dict[str, Endpoint] = {
+            "/v1/messages/count_tokens": counter.count,
+            "/api/show": ollama.show,
+            **dict.fromkeys(EMBEDDING_PATHS, embedder.embed),
+        }
 
     def handle(self, exchange: Exchange) -> None:
         """Never raises, returns at once."""
         head = exchange.head
-        codec = self._calls.get(head.path)
+        codec = CALL_PATHS.get(head.path)
         if codec is not None and (head.method == "POST" or exchange.refusal is not None):
-            self._gateway.handle_call(exchange, codec)
+            self._gateway.handle_call(exchange, codec, AT_ONCE.get(head.path))
             return
         try:
             if exchange.refusal is not None:
@@ -85,7 +103,7 @@ class App:
                 if method not in ("GET", "HEAD"):
                     raise MethodNotAllowed(f"{path} takes GET.")
                 return below
-        if path in self._calls or path in self._post:
+        if path in CALL_PATHS or path in self._post:
             raise MethodNotAllowed(f"{path} takes POST.")
         if path in self._get:
             raise MethodNotAllowed(f"{path} takes GET.")

@@ -1,4 +1,4 @@
-"""`/v1/models` in OpenAI's and Anthropic's shape, `/api/tags` in Ollama's.
+"""`/v1/models` in OpenAI's and Anthropic's shape.
 
 With configured models the list is theirs; without, each backend is asked, and its names get the provider in front as soon as
 there are several. The Anthropic shape is for clients that send `anthropic-version` (protocol-facts.md section 5).
@@ -41,6 +41,9 @@ class _UpstreamList(msgspec.Struct):
 class Listed(msgspec.Struct, frozen=True):
     id: str
     owner: str
+    context_window: int | None = None
+    upstream_name: str = ""
+    """What the upstream calls it, where that is known."""
 
 
 def models_path(upstream: Upstream) -> str:
@@ -54,7 +57,7 @@ class ModelLister:
         self._cached_until = 0.0
 
     async def list_models(self, exchange: Exchange) -> None:
-        found = await self._visible(exchange)
+        found = await self.visible(exchange)
         if exchange.head.header(b"anthropic-version") is not None:
             self._respond(exchange, "anthropic", self._anthropic_page(exchange, found))
         else:
@@ -62,7 +65,7 @@ class ModelLister:
 
     async def one_model(self, exchange: Exchange) -> None:
         wanted = unquote(exchange.head.path.removeprefix("/v1/models/"))
-        found = await self._visible(exchange)
+        found = await self.visible(exchange)
         item = next((item for item in found if item.id == wanted), None)
         if item is None:
             raise ModelNotFound(f"The model {wanted!r} is not served here.", param="model")
@@ -71,11 +74,7 @@ class ModelLister:
         else:
             self._respond(exchange, "openai-chat", self._openai(item))
 
-    async def list_tags(self, exchange: Exchange) -> None:
-        found = await self._visible(exchange)
-        self._respond(exchange, "ollama", {"models": [self._tag(item) for item in found]})
-
-    async def _visible(self, exchange: Exchange) -> list[Listed]:
+    async def visible(self, exchange: Exchange) -> list[Listed]:
         """The models the caller may use."""
         key: KeySettings | None = self._gateway.identify(exchange)
         found = await self._all()
@@ -88,7 +87,11 @@ class ModelLister:
         if router.models:
             names = [(model.name, model) for model in router.models.values()]
             names += [(alias, model) for alias, model in router.plain_aliases()]
-            return [Listed(name, model.endpoints[0].upstream.name) for name, model in names]
+            return [
+                Listed(name, first.upstream.name, first.context_window, first.model)
+                for name, model in names
+                for first in model.endpoints[:1]
+            ]
         loop = asyncio.get_running_loop()
         if loop.time() >= self._cached_until:
             self._cached = await self._ask(list(router.upstreams.values()))
@@ -99,7 +102,7 @@ class ModelLister:
         lists = await asyncio.gather(*(self._ask_one(upstream) for upstream in upstreams))
         several = len(upstreams) > 1
         return [
-            Listed(f"{upstream.name}/{name}" if several else name, upstream.name)
+            Listed(f"{upstream.name}/{name}" if several else name, upstream.name, None, name)
             for upstream, names in zip(upstreams, lists, strict=True)
             for name in names
         ]
@@ -118,26 +121,14 @@ class ModelLister:
     def _started(self) -> int:
         return int(self._gateway.services.started_at)
 
-    def _started_text(self) -> str:
+    def since_text(self) -> str:
         return datetime.fromtimestamp(self._started(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _openai(self, item: Listed) -> dict[str, object]:
         return {"id": item.id, "object": "model", "created": self._started(), "owned_by": item.owner}
 
     def _anthropic(self, item: Listed) -> dict[str, object]:
-        return {"type": "model", "id": item.id, "display_name": item.id, "created_at": self._started_text()}
-
-    def _tag(self, item: Listed) -> dict[str, object]:
-        details = {"parent_model": "", "format": "", "family": "", "families": [], "parameter_size": "",
-                   "quantization_level": ""}  # fmt: skip
-        return {
-            "name": item.id,
-            "model": item.id,
-            "modified_at": self._started_text(),
-            "size": 0,
-            "digest": "",
-            "details": details,
-        }
+        return {"type": "model", "id": item.id, "display_name": item.id, "created_at": self.since_text()}
 
     def _anthropic_page(self, exchange: Exchange, found: list[Listed]) -> dict[str, object]:
         """Cursor paging by id: `limit`, `after_id`, `before_id`."""
