@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strom.core.errors import BadRequest
@@ -149,6 +150,10 @@ def test_system_messages_stay_where_they_are() -> None:
             ),
         ),
         (
+            {"type": "document", "source": {"type": "new"}},
+            OpaquePart("anthropic", "document", Json('{"type": "document", "source": {"type": "new"}}')),
+        ),
+        (
             {"type": "search_result", "source": "http://x", "title": "t", "content": [{"type": "text", "text": "a"}]},
             DocumentPart("application/x-search-result", text="a", name="t", context="http://x"),
         ),
@@ -200,7 +205,8 @@ def test_ids_of_results_come_back_too() -> None:
 
 
 def test_content_may_be_empty() -> None:
-    messages = [{"role": "user", "content": content} for content in ("", None, [])]
+    contents: list[Any] = ["", None, []]
+    messages = [{"role": "user", "content": content} for content in contents]
     assert [message.parts for message in decode(messages=messages).messages] == [(), (), ()]
 
 
@@ -325,6 +331,7 @@ def test_what_is_no_json_object(body: bytes) -> None:
         CODEC.decode_request(body)
 
 
+@settings(deadline=None)  # shared machines stall
 @given(
     st.recursive(
         st.none() | st.text() | st.integers() | st.booleans(),
@@ -342,10 +349,8 @@ def test_garbage_raises_only_bad_request(value: object) -> None:
         {"tools": [value]},
         {"system": value},
     ):
-        try:
+        with contextlib.suppress(BadRequest):
             decode(**members)
-        except BadRequest:
-            pass
 
 
 @pytest.mark.skipif(

@@ -33,6 +33,7 @@ from strom.core.messages import (
 from strom.protocols.anthropic_messages import CODEC
 from strom.protocols.codec import Quirks, Target, ToolName, UpstreamCall
 
+EPHEMERAL = {"type": "ephemeral"}
 CACHED = Json('{"type":"ephemeral"}')
 SCHEMA = '{"type":"object","properties":{"a":{"type":"string"}}}'
 
@@ -198,24 +199,34 @@ def test_other_parts() -> None:
 # --- media ---
 
 
+def media(kind: str, media_type: str, data: str, source: str = "base64", **members: Any) -> dict[str, Any]:
+    return {"type": kind, "source": {"type": source, "media_type": media_type, "data": data}, **members}
+
+
+PDF = media("document", "application/pdf", "QQ==")
+
+
 @pytest.mark.parametrize(
     ("part", "expected"),
     [
-        (ImagePart("image/png", "QQ==", cache_control=CACHED), {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QQ=="}, "cache_control": {"type": "ephemeral"}}),
-        (ImagePart(url="data:image/gif;base64,QQ=="), {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": "QQ=="}}),
+        (
+            ImagePart("image/png", "QQ==", cache_control=CACHED),
+            media("image", "image/png", "QQ==", cache_control=EPHEMERAL),
+        ),
+        (ImagePart(url="data:image/gif;base64,QQ=="), media("image", "image/gif", "QQ==")),
         (ImagePart(url="http://x"), {"type": "image", "source": {"type": "url", "url": "http://x"}}),
-        (DocumentPart("application/pdf", "QQ==", name="a.pdf"), {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "QQ=="}, "title": "a.pdf"}),
-        (DocumentPart(data="data:application/pdf;base64,QQ=="), {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "QQ=="}}),
-        (DocumentPart(url="data:application/pdf;base64,QQ=="), {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "QQ=="}}),
-        (DocumentPart("text/markdown", "aGk="), {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "hi"}}),
-        (DocumentPart(text="t", context="c"), {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "t"}, "context": "c"}),
+        (DocumentPart("application/pdf", "QQ==", name="a.pdf"), {**PDF, "title": "a.pdf"}),
+        (DocumentPart(data="data:application/pdf;base64,QQ=="), PDF),
+        (DocumentPart(url="data:application/pdf;base64,QQ=="), PDF),
+        (DocumentPart("text/markdown", "aGk="), media("document", "text/plain", "hi", "text")),
+        (DocumentPart(text="t", context="c"), media("document", "text/plain", "t", "text", context="c")),
         (DocumentPart(url="http://x"), {"type": "document", "source": {"type": "url", "url": "http://x"}}),
         (
             DocumentPart("application/x-search-result", text="t", name="n", context="http://x"),
             {"type": "search_result", "source": "http://x", "title": "n", "content": [{"type": "text", "text": "t"}]},
         ),
     ],
-)  # fmt: skip
+)
 def test_media(part: Part, expected: dict[str, Any]) -> None:
     assert turns(say("user", part))[0][1] == [expected]
 
@@ -389,10 +400,11 @@ def test_response_format() -> None:
         (Reasoning(effort="none"), {"type": "disabled"}, None),
         (Reasoning(False), {"type": "disabled"}, None),
         (Reasoning(True), {"type": "adaptive"}, None),
-        (Reasoning(True, budget_tokens=2000, display="omitted"), {"type": "enabled", "budget_tokens": 2000, "display": "omitted"}, None),
+        (Reasoning(True, budget_tokens=2000), {"type": "enabled", "budget_tokens": 2000}, None),
+        (Reasoning(True, display="omitted"), {"type": "adaptive", "display": "omitted"}, None),
         (Reasoning(effort="silly"), {"type": "adaptive"}, None),
     ],
-)  # fmt: skip
+)
 def test_reasoning(reasoning: Reasoning, thinking: object, effort: str | None) -> None:
     found = body(reasoning=reasoning)
     assert found["thinking"] == thinking

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strom.core.errors import IncompleteCompletion, InvalidStreamEvent, Overloaded, StromError
@@ -70,7 +70,7 @@ def written(*parts: Part, reason: str = "stop", usage: Usage | None = None, **me
 
 
 def test_a_reply_is_a_folded_stream() -> None:
-    assert events(wire()) == [event for event in decode(*text_stream("Hi"))]
+    assert events(wire()) == decode(*text_stream("Hi"))
     content = [
         {"type": "thinking", "thinking": "h", "signature": "s"},
         {"type": "redacted_thinking", "data": "X"},
@@ -96,8 +96,7 @@ def test_replies_that_are_none() -> None:
     assert isinstance(failure(wire(content=None)), InvalidStreamEvent)
     assert isinstance(failure(wire(content=[{"type": "tool_use", "id": "t"}])), InvalidStreamEvent)
     assert isinstance(failure(b'{"type":"error","error":{"type":"overloaded_error","message":"m"}}'), Overloaded)
-    for body in (b"", b"<html>", b"[]", b"{", b"\xff"):
-        assert isinstance(failure(body), InvalidStreamEvent)
+    assert all(isinstance(failure(body), InvalidStreamEvent) for body in (b"", b"<html>", b"[]", b"{", b"\xff"))
     lenient = events(wire(stop_reason=None), Quirks(finish_reason_required=False))
     assert isinstance(lenient[-1], Completed)
     assert fold(lenient).finish_assumed
@@ -108,9 +107,12 @@ def test_a_stream_in_place_of_a_reply() -> None:
     assert isinstance(failure(b"".join(text_stream("Hi")[:-1])), StromError)
 
 
-@given(
-    st.binary(max_size=80) | st.sampled_from([wire(content=value) for value in ([], [1], ["x"], [{}], [{"type": 1}])])
-)
+ODD: list[Any] = [[], [1], ["x"], [{}], [{"type": 1}]]
+ODD_REPLIES = [wire(content=value) for value in ODD]
+
+
+@settings(deadline=None)  # shared machines stall
+@given(st.binary(max_size=80) | st.sampled_from(ODD_REPLIES))
 def test_garbage_never_raises(body: bytes) -> None:
     events(body)
 

@@ -8,52 +8,40 @@ for the billing header, which changes with every version and would spoil other b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import msgspec
 from msgspec import Raw
 
-from strom.core import ids
 from strom.core.errors import BadRequest
 from strom.core.messages import (
-    DocumentPart,
-    ImagePart,
     Json,
     Message,
     OpaquePart,
-    Part,
     Reasoning,
     Request,
     ResponseFormat,
     Role,
     Sampling,
     TextPart,
-    ThinkingPart,
     Tool,
-    ToolCallPart,
     ToolChoice,
-    ToolResultPart,
 )
 from strom.protocols.anthropic_messages import schema
+from strom.protocols.anthropic_messages.decode_blocks import (
+    NAME,
+    TEXT,
+    json_of,
+    optional,
+    read_parts,
+    read_shape,
+    text_part,
+)
 from strom.wire.splice import split
 
-NAME = "anthropic"
 BILLING_EXTRA = "system[billing]"
 """Claude Code's billing block: kept among the extras, for Anthropic alone."""
 BILLING_PREFIX = "x-anthropic-billing-header:"
-SEARCH_RESULT = "application/x-search-result"
-"""Media type of a text document that came as a search_result block; its `context` is the source."""
 
 _REQUEST = msgspec.json.Decoder(schema.RequestIn)
-_TYPED = msgspec.json.Decoder(schema.Typed)
-_TEXT = msgspec.json.Decoder(schema.TextIn)
-_IMAGE = msgspec.json.Decoder(schema.ImageIn)
-_DOCUMENT = msgspec.json.Decoder(schema.DocumentIn)
-_SEARCH_RESULT = msgspec.json.Decoder(schema.SearchResultIn)
-_TOOL_USE = msgspec.json.Decoder(schema.ToolUseIn)
-_TOOL_RESULT = msgspec.json.Decoder(schema.ToolResultIn)
-_THINKING = msgspec.json.Decoder(schema.ThinkingBlockIn)
-_REDACTED = msgspec.json.Decoder(schema.RedactedIn)
 _TOOL = msgspec.json.Decoder(schema.ToolIn)
 
 _CANONICAL = frozenset(
@@ -116,11 +104,11 @@ def _system(system: str | list[Raw] | None) -> tuple[tuple[TextPart, ...], Raw |
     parts: list[TextPart] = []
     billing: Raw | None = None
     for at, raw in enumerate(system):
-        text = _read(_TEXT, raw, f"system[{at}]")
+        text = read_shape(TEXT, raw, f"system[{at}]")
         if at == 0 and text.text.startswith(BILLING_PREFIX):
             billing = raw
         else:
-            parts.append(_text_part(text))
+            parts.append(text_part(text))
     return tuple(parts), billing
 
 
@@ -182,9 +170,9 @@ def _is_extra(name: str, value: bytes) -> bool:
 
 def _tool(at: int, raw: Raw) -> Tool:
     where = f"tools[{at}]"
-    tool = _read(_TOOL, raw, where)
+    tool = read_shape(_TOOL, raw, where)
     if tool.type not in (None, "custom"):
-        return Tool(tool.name, opaque=OpaquePart(NAME, tool.type or "", _json(raw)))
+        return Tool(tool.name, opaque=OpaquePart(NAME, tool.type or "", json_of(raw)))
     if not tool.name:
         raise BadRequest(f"{where}: a tool needs a name", param=where)
     known = ("name", "type", "description", "input_schema", "cache_control", "strict")
@@ -194,7 +182,7 @@ def _tool(at: int, raw: Raw) -> Tool:
         tool.description or "",
         schema.text_of(tool.input_schema) if schema.present(tool.input_schema) else "",
         tool.strict,
-        cache_control=_optional(tool.cache_control),
+        cache_control=optional(tool.cache_control),
         extras=extras,
     )
 
@@ -208,141 +196,4 @@ def _message(at: int, message: schema.MessageIn) -> Message:
     role = _ROLES.get(message.role)
     if role is None:
         raise BadRequest(f"messages[{at}].role: must be user, assistant or system", param=f"messages[{at}].role")
-    return Message(role, _parts(message.content, f"messages[{at}].content"))
-
-
-def _parts(content: str | Sequence[Raw] | None, where: str) -> tuple[Part, ...]:
-    if content is None or content == "":
-        return ()
-    if isinstance(content, str):
-        return (TextPart(content),)
-    return tuple(_part(raw, f"{where}[{at}]") for at, raw in enumerate(content))
-
-
-def _part(raw: Raw, where: str) -> Part:
-    kind = _read(_TYPED, raw, where).type
-    reader = _READERS.get(kind)
-    if reader is not None:
-        return reader(raw, where)
-    if not kind:
-        raise BadRequest(f"{where}: a content block needs a type", param=where)
-    return OpaquePart(NAME, kind, _json(raw))
-
-
-def _read_text(raw: Raw, where: str) -> Part:
-    return _text_part(_read(_TEXT, raw, where))
-
-
-def _text_part(text: schema.TextIn) -> TextPart:
-    return TextPart(text.text, _optional(text.cache_control), _optional(text.citations))
-
-
-def _read_image(raw: Raw, where: str) -> Part:
-    image = _read(_IMAGE, raw, where)
-    source, marker = image.source, _optional(image.cache_control)
-    match source.type:
-        case "base64":
-            return ImagePart(source.media_type, data=source.data, cache_control=marker)
-        case "url":
-            return ImagePart(url=source.url, cache_control=marker)
-        case "file":
-            return ImagePart(file_id=source.file_id, cache_control=marker)
-        case _:
-            return OpaquePart(NAME, "image", _json(raw))
-
-
-def _read_document(raw: Raw, where: str) -> Part:
-    block = _read(_DOCUMENT, raw, where)
-    source = block.source
-    document = DocumentPart(
-        source.media_type,
-        name=block.title or "",
-        context=block.context or "",
-        citations=_optional(block.citations),
-        cache_control=_optional(block.cache_control),
-    )
-    match source.type:
-        case "base64":
-            return msgspec.structs.replace(document, data=source.data)
-        case "text":
-            return msgspec.structs.replace(document, text=source.data)
-        case "url":
-            return msgspec.structs.replace(document, url=source.url)
-        case "file":
-            return msgspec.structs.replace(document, file_id=source.file_id)
-        case "content":
-            parts = _parts(source.content, f"{where}.source.content")
-            if all(isinstance(part, TextPart) for part in parts):
-                return msgspec.structs.replace(document, text=_joined(parts), media_type="text/plain")
-    return OpaquePart(NAME, "document", _json(raw))
-
-
-def _read_search_result(raw: Raw, where: str) -> Part:
-    result = _read(_SEARCH_RESULT, raw, where)
-    return DocumentPart(
-        SEARCH_RESULT,
-        text=_joined(_parts(result.content, f"{where}.content")),
-        name=result.title,
-        context=result.source,
-        citations=_optional(result.citations),
-        cache_control=_optional(result.cache_control),
-    )
-
-
-def _joined(parts: Sequence[Part]) -> str:
-    return "\n".join(part.text for part in parts if isinstance(part, TextPart))
-
-
-def _read_tool_use(raw: Raw, where: str) -> Part:
-    call = _read(_TOOL_USE, raw, where)
-    arguments = schema.text_of(call.input) if schema.present(call.input) else ""
-    return ToolCallPart(ids.from_legal(call.id), call.name, arguments, cache_control=_optional(call.cache_control))
-
-
-def _read_tool_result(raw: Raw, where: str) -> Part:
-    result = _read(_TOOL_RESULT, raw, where)
-    content = tuple(_result_part(part, where) for part in _parts(result.content, f"{where}.content"))
-    call_id = ids.from_legal(result.tool_use_id)
-    return ToolResultPart(call_id, content, result.is_error, cache_control=_optional(result.cache_control))
-
-
-def _result_part(part: Part, where: str) -> TextPart | ImagePart | DocumentPart | OpaquePart:
-    if isinstance(part, TextPart | ImagePart | DocumentPart | OpaquePart):
-        return part
-    raise BadRequest(f"{where}: a tool_result holds text, images and documents only", param=where)
-
-
-def _read_thinking(raw: Raw, where: str) -> Part:
-    block = _read(_THINKING, raw, where)
-    return ThinkingPart(block.thinking, block.signature or "", origin=NAME if block.signature else "")
-
-
-def _read_redacted(raw: Raw, where: str) -> Part:
-    return ThinkingPart(encrypted=_read(_REDACTED, raw, where).data, origin=NAME)
-
-
-_READERS: dict[str, Callable[[Raw, str], Part]] = {
-    "text": _read_text,
-    "image": _read_image,
-    "document": _read_document,
-    "search_result": _read_search_result,
-    "tool_use": _read_tool_use,
-    "tool_result": _read_tool_result,
-    "thinking": _read_thinking,
-    "redacted_thinking": _read_redacted,
-}
-
-
-def _read(decoder: msgspec.json.Decoder[schema.Shape], raw: Raw, where: str) -> schema.Shape:
-    try:
-        return schema.read(decoder, raw)
-    except ValueError as error:
-        raise BadRequest(f"{where}: {error}", param=where) from None
-
-
-def _json(raw: Raw) -> Json:
-    return Json(schema.text_of(raw))
-
-
-def _optional(raw: Raw) -> Json | None:
-    return _json(raw) if schema.present(raw) else None
+    return Message(role, read_parts(message.content, f"messages[{at}].content"))

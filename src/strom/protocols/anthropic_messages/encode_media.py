@@ -13,7 +13,7 @@ from msgspec import Raw
 from strom.core.errors import BadRequest, Unsupported
 from strom.core.messages import DocumentPart, ImagePart, Json
 from strom.protocols.anthropic_messages import schema
-from strom.protocols.anthropic_messages.decode_request import SEARCH_RESULT
+from strom.protocols.anthropic_messages.decode_blocks import SEARCH_RESULT
 
 PDF = "application/pdf"
 

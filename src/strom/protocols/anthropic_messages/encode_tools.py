@@ -6,6 +6,8 @@ field and are unwrapped on the way back. Source: protocol-facts.md section 6.2.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 import msgspec
 from msgspec import Raw
 
@@ -83,6 +85,8 @@ class ToolPlan:
                 return {"type": "tool", "name": self.named(choice.name)}
             case "allowed":
                 return {"type": "any" if choice.required else "auto"}
+            case _:
+                assert_never(choice.mode)
 
     @property
     def _native(self) -> bool:

@@ -9,7 +9,7 @@ the end is proven. Source: streams.md section 2; protocol-facts.md section 3.3.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 from msgspec import Raw
@@ -164,6 +164,8 @@ class Encoder:
                 return out + self._whole_block(_encode(schema.RedactedOut(block.data)), keep=kept)
             case "opaque":
                 return out + self._whole_block(block.data.encode(), keep=block.protocol == NAME)
+            case _:
+                assert_never(block.kind)
 
     def _whole_block(self, data: bytes, *, keep: bool) -> bytes:
         """A block that is complete at its start; its end is written with BlockEnded."""
@@ -200,8 +202,6 @@ class Encoder:
         return self._prefix + _encode(text) + _DELTA_END
 
     def _on_text(self, event: TextDelta) -> bytes:
-        if self._block is None:
-            return b""
         opening = self._open_text()
         self._live, self._live_type = event.index, TextDelta
         return opening + self._delta(event.text)
@@ -225,9 +225,7 @@ class Encoder:
         return opening + prefix + _encode(event.signature) + _DELTA_END
 
     def _on_arguments(self, event: ArgumentsDelta) -> bytes:
-        if self._block is None:
-            return b""
-        if not self._block.custom:
+        if self._block is None or not self._block.custom:
             return self._delta(event.text)
         opening = "" if self._wrapping else '{"input":"'
         self._wrapping = True

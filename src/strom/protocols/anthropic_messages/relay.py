@@ -17,9 +17,9 @@ from strom.core.events import ArgumentsDelta, Completed, Event, TextDelta, Think
 from strom.core.evidence import Evidence
 from strom.core.usage import estimate_tokens
 from strom.protocols.anthropic_messages import schema
-from strom.protocols.anthropic_messages.decoder import StreamReader, is_silent
 from strom.protocols.anthropic_messages.encoder import MESSAGE_STOP, PING, Encoder, frame, message_id
 from strom.protocols.anthropic_messages.meanings import read_usage, usage_out
+from strom.protocols.anthropic_messages.reader import StreamReader, is_silent
 from strom.protocols.codec import Quirks, ReplyContext
 from strom.wire.splice import append_member, join, split
 from strom.wire.sse import Frame, SseParser

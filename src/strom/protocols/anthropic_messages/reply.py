@@ -24,10 +24,11 @@ from strom.core.messages import (
 )
 from strom.core.usage import estimate_tokens
 from strom.protocols.anthropic_messages import schema
-from strom.protocols.anthropic_messages.decoder import Decoder, StreamReader
+from strom.protocols.anthropic_messages.decoder import Decoder
 from strom.protocols.anthropic_messages.encoder import NAME, THINK_CLOSE, THINK_OPEN, message_id
 from strom.protocols.anthropic_messages.errors import decode_stream_error
 from strom.protocols.anthropic_messages.meanings import read_usage, stop_reason, usage_out
+from strom.protocols.anthropic_messages.reader import StreamReader
 from strom.protocols.codec import Quirks, ReplyContext
 from strom.wire.splice import append_member
 
@@ -169,11 +170,9 @@ def relay_reply(body: bytes, context: ReplyContext, events: list[Event]) -> byte
 
 
 def _is_legal(body: bytes) -> bool:
-    try:
-        wire = schema.read(_REPLY, body)
-        blocks = [schema.read(_BLOCK, raw) for raw in wire.content or ()]
-    except ValueError:
-        return False
+    """Of a body that `decode_reply` could read."""
+    wire = schema.read(_REPLY, body)
+    blocks = [schema.read(_BLOCK, raw) for raw in wire.content or ()]
     usage = read_usage(wire.usage)
     counted = usage is not None and usage.input_tokens is not None and usage.output_tokens is not None
     named = isinstance(wire.id, str) and bool(wire.id) and wire.type == "message" and wire.role == "assistant"

@@ -29,8 +29,6 @@ def read(decoder: msgspec.json.Decoder[Shape], data: bytes | Raw) -> Shape:
         return decoder.decode(data)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    except UnicodeDecodeError:
-        raise ValueError("not UTF-8") from None
 
 
 # --- request -------------------------------------------------------------------------------------
