@@ -91,7 +91,7 @@ def decode_request(body: bytes) -> EmbeddingRequest:
     try:
         wire = _REQUEST.decode(body)
         members = split(body)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadRequest(f"The request body is not valid: {error}") from None
     if wire.stream:
         raise BadRequest("Embeddings do not stream: leave out 'stream'.", param="stream")

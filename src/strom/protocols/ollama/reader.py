@@ -167,6 +167,6 @@ def _unix_seconds(stamp: str | None) -> int:
         return 0
     try:
         instant = datetime.fromisoformat(stamp)
-        return int((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp())
-    except (ValueError, OverflowError):
+    except ValueError:
         return 0
+    return max(0, int((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()))

@@ -43,7 +43,7 @@ class OllamaRelay:
         self.evidence = Evidence()
         self._form = form
         self._context = context
-        self._parser = NdjsonParser()
+        self._parser = NdjsonParser(quirks.max_frame_bytes)
         self._reader = LineReader(quirks)
         self._template = LineTemplate()
         self._quick = False
@@ -61,6 +61,7 @@ class OllamaRelay:
         return self._feed(data)
 
     def finish(self) -> bytes:
+        self._quick = False
         reader, pending = self._reader, self._parser.pending
         if reader.ended:
             return b""

@@ -44,9 +44,14 @@ def repaired(raw: bytes, line: schema.Line, form: Form, context: ReplyContext) -
     if line.created_at is None:
         members["created_at"] = JSON(created_at(context))
     text, _, _ = contents_of(line)
+    message = members.pop("message", b"null")
+    inside = split(message) if message.startswith(b"{") else {}
+    members.pop("response", None)
     if form is CHAT:
-        members["message"] = _message(members.get("message", b"null"), text)
+        _move(members, inside)
+        members["message"] = _message(inside, text)
     else:
+        _move(inside, members)
         members["response"] = JSON(text)
         _repair_calls(members)
     members["done"] = JSON(bool(line.done))
@@ -94,8 +99,14 @@ def _is_legal_call(call: schema.CallIn) -> bool:
     return call.id is None or isinstance(call.id, str)
 
 
-def _message(raw: bytes, text: str) -> bytes:
-    message = split(raw) if raw.startswith(b"{") else {}
+def _move(source: dict[str, bytes], target: dict[str, bytes]) -> None:
+    """What stands where the other form has it."""
+    for name in ("thinking", "tool_calls"):
+        if name in source:
+            target.setdefault(name, source.pop(name))
+
+
+def _message(message: dict[str, bytes], text: str) -> bytes:
     if message.get("role", b"null") in (b"null", b'""'):
         message["role"] = b'"assistant"'
     message["content"] = JSON(text)

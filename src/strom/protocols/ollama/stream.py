@@ -24,7 +24,7 @@ class OllamaDecoder:
     __slots__ = ("_delta", "_index", "_parser", "_quick", "_reader", "_template")
 
     def __init__(self, quirks: Quirks) -> None:
-        self._parser = NdjsonParser()
+        self._parser = NdjsonParser(quirks.max_frame_bytes)
         self._reader = LineReader(quirks)
         self._template = LineTemplate()
         self._quick = False  # no part of a line is pending, and a delta would go to the open block as it is
@@ -39,6 +39,7 @@ class OllamaDecoder:
         return self._feed(data)
 
     def finish(self) -> list[Event]:
+        self._quick = False
         return self._reader.finish(self._parser.pending)
 
     def _feed(self, data: bytes) -> list[Event]:
