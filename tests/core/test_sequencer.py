@@ -59,6 +59,13 @@ def test_ended_calls_that_waited_come_out_together() -> None:
     assert sequencer.feed([BlockEnded(3), call(4)]) == [BlockEnded(3), call(4)]
 
 
+def test_a_call_after_an_overlap_streams_live_again() -> None:
+    events = [call(0), call(1), BlockEnded(0), BlockEnded(1), call(2)]
+    sequencer = Sequencer()
+    assert sequencer.feed(events) == events
+    assert sequencer.feed([call(3), ArgumentsDelta(2, "a")]) == [ArgumentsDelta(2, "a")]
+
+
 def test_other_events_are_not_held_while_a_call_waits() -> None:
     sequencer = Sequencer()
     sequencer.feed([call(0), call(1)])
