@@ -79,6 +79,8 @@ class App:
         try:
             if exchange.refusal is not None:
                 raise refusal_error(exchange.refusal)
+            if head.path.startswith("/platform/"):
+                refuse_stream(exchange)
             if not self._pages.answer(exchange):
                 self._start(exchange, self._find(exchange))
         except StromError as error:
@@ -117,8 +119,6 @@ class App:
 
     async def _run(self, exchange: Exchange, endpoint: Endpoint) -> None:
         try:
-            if exchange.head.path.startswith("/platform/"):
-                refuse_stream(exchange)
             await endpoint(exchange)
         except StromError as error:
             self._respond_error(exchange, error)
