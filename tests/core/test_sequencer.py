@@ -60,9 +60,9 @@ def test_ended_calls_that_waited_come_out_together() -> None:
 
 
 def test_a_call_after_an_overlap_streams_live_again() -> None:
-    events = [call(0), call(1), BlockEnded(0), BlockEnded(1), call(2)]
     sequencer = Sequencer()
-    assert sequencer.feed(events) == events
+    mixed: list[Event] = [call(0), call(1), BlockEnded(0), BlockEnded(1), call(2)]
+    assert sequencer.feed(mixed) == [call(0), BlockEnded(0), call(1), BlockEnded(1), call(2)]
     assert sequencer.feed([call(3), ArgumentsDelta(2, "a")]) == [ArgumentsDelta(2, "a")]
 
 
