@@ -287,9 +287,9 @@ class UpstreamConnection(asyncio.Protocol):
             if name == b"content-length":
                 length = value
             elif name == b"transfer-encoding":
-                coding = value
-                if value.lower() != b"chunked":
+                if coding is not None or value.lower() != b"chunked":
                     raise _Broken("protocol", "transfer coding other than chunked")
+                coding = value
         if self._unread_bytes > MAX_HEAD_BYTES and _size(self._headers) > MAX_HEAD_BYTES:
             raise _Broken("too_large", "response head too large")
         self._unread_bytes = 0
