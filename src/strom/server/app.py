@@ -31,6 +31,7 @@ from strom.transport.types import Exchange
 LOG = logging.getLogger("strom.server")
 CALL_PATHS: dict[str, Codec] = {
     "/v1/chat/completions": CODECS["openai-chat"],
+    "/v1/responses": CODECS["openai-responses"],
     "/v1/messages": CODECS["anthropic"],
     "/api/chat": CODECS["ollama"],
     "/api/generate": GENERATE_CODEC,
