@@ -5,7 +5,7 @@ Every client's own script judges: the text has to arrive, and in tool mode the t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,27 +25,26 @@ CLIENTS = [
 ]
 
 
+Run = Callable[..., str]
+"""Runs a client's script with its arguments behind the gateway's URL."""
+
+
 @pytest.fixture(scope="module", params=["openai-chat", "anthropic"])
-def gateway(
-    request: pytest.FixtureRequest, scripted: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[programs.Gateway]:
-    """One gateway for each protocol that the backend is asked in."""
+def run_client(
+    request: pytest.FixtureRequest, scripted: str, shared: Path, clients: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Run]:
+    """Against one gateway for each protocol that the backend is asked in."""
     folder = tmp_path_factory.mktemp("gateway")
-    with programs.serving(folder, "--backend", scripted, "--protocol", request.param) as running:
-        yield running
+    with programs.serving(folder, "--backend", scripted, "--protocol", request.param) as gateway:
+
+        def run(script: str, *arguments: str) -> str:
+            where = {"CLIENTS": str(clients), "BACKEND_URL": scripted}
+            return programs.run_client_script(shared, script, gateway.url, *arguments, **where)
+
+        yield run
 
 
 @pytest.mark.parametrize("mode", ["text", "tool"])
 @pytest.mark.parametrize(("script", "sub_client"), CLIENTS, ids=str)
-def test_client(
-    gateway: programs.Gateway,
-    scripted: str,
-    shared: Path,
-    clients: Path,
-    script: str,
-    sub_client: tuple[str, ...],
-    mode: str,
-) -> None:
-    programs.run_client_script(
-        shared, script, gateway.url, mode, *sub_client, CLIENTS=str(clients), BACKEND_URL=scripted
-    )
+def test_client(run_client: Run, script: str, sub_client: tuple[str, ...], mode: str) -> None:
+    run_client(script, mode, *sub_client)
