@@ -1,6 +1,6 @@
 """Lines as an Ollama server writes them, and what the tests do with streams.
 
-No recordings of a real Ollama exist: the shapes are those of protocol-facts.md section 4 and of the types in ollama-python 0.6.3.
+No recordings of a real Ollama exist: the shapes are those of protocol-facts.md section 4 and of ollama-python 0.6.3.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from strom.core.events import Event
+from strom.core.events import Event, TextDelta, ThinkingDelta
 from strom.core.order import OrderChecker
 from strom.protocols.codec import Quirks, ReplyContext
 from strom.protocols.ollama import CODEC
@@ -34,8 +34,8 @@ def dump(value: object) -> bytes:
 
 def line(content: str = "", *, at: str = "2026-01-05T10:00:01.123456789Z", **members: Any) -> bytes:
     """A line of /api/chat. `thinking` and `tool_calls` go into the message, everything else beside it."""
-    inside = {name: members.pop(name) for name in ("thinking", "tool_calls") if name in members}
-    message = {"role": "assistant", "content": content, **inside}
+    inside: dict[str, Any] = {name: members.pop(name) for name in ("thinking", "tool_calls") if name in members}
+    message: dict[str, Any] = {"role": "assistant", "content": content, **inside}
     return dump({"model": "qwen3", "created_at": at, "message": message, "done": False, **members})
 
 
@@ -87,9 +87,9 @@ def merged(events: Iterable[Event]) -> list[Event]:
     """Deltas that follow each other in one block joined, so that cuts of the input do not show."""
     out: list[Event] = []
     for event in events:
-        text = getattr(event, "text", None)
-        if text is not None and out and type(out[-1]) is type(event) and out[-1].index == event.index:  # type: ignore[union-attr]
-            out[-1] = type(event)(event.index, out[-1].text + text)  # type: ignore[union-attr,call-arg]
+        last = out[-1] if out else None
+        if isinstance(event, TextDelta | ThinkingDelta) and type(last) is type(event) and last.index == event.index:
+            out[-1] = type(event)(event.index, last.text + event.text)
         else:
             out.append(event)
     return out

@@ -189,7 +189,11 @@ def test_blocks_change_with_every_change_of_kind() -> None:
 def test_white_space_after_a_call_is_no_block_unless_text_follows() -> None:
     calls = [line("\n", tool_calls=[call("f", {})]), line(" \n"), line(tool_calls=[call("f", {})])]
     events = decode([*calls, line("\n\n"), done()])
-    assert [event.block.kind for event in events if isinstance(event, BlockStarted)] == ["text", "tool_call", "tool_call"]
+    assert [event.block.kind for event in events if isinstance(event, BlockStarted)] == [
+        "text",
+        "tool_call",
+        "tool_call",
+    ]
     events = decode([*calls, line("\n\n"), line("text"), done()])
     assert TextDelta(3, "\n\ntext") in events
     events = decode([*calls, line("\n\n"), line(thinking="t"), done()])
@@ -228,7 +232,9 @@ def test_what_only_began_like_a_tag_is_text_also_before_an_error() -> None:
 
 
 def test_ids_are_invented_once_and_differ() -> None:
-    events = decode([line(tool_calls=[call("f", {}), call("f", {}, id=""), call("f", {}, id="x"), call("f", {}, id="x")]), done()])
+    events = decode(
+        [line(tool_calls=[call("f", {}), call("f", {}, id=""), call("f", {}, id="x"), call("f", {}, id="x")]), done()]
+    )
     ids = [event.block.call_id for event in events if isinstance(event, BlockStarted)]
     assert len(set(ids)) == 4
     assert ids[2] == "x"

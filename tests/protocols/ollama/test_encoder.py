@@ -41,7 +41,13 @@ THINKING: list[Event] = [
     SignatureDelta(0, "s"),
     BlockEnded(0),
 ]
-TEXT: list[Event] = [BlockStarted(1, Block("text")), TextDelta(1, "Hé"), TextDelta(1, 'l"lo'), CitationDelta(1, "x", "{}"), BlockEnded(1)]
+TEXT: list[Event] = [
+    BlockStarted(1, Block("text")),
+    TextDelta(1, "Hé"),
+    TextDelta(1, 'l"lo'),
+    CitationDelta(1, "x", "{}"),
+    BlockEnded(1),
+]
 END: list[Event] = [UsageReported(Usage(9)), UsageReported(Usage(None, 3)), Finished("stop"), Completed()]
 
 

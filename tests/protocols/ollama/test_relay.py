@@ -119,21 +119,29 @@ def edited(raw: bytes, *path: str, value: object = "gone") -> bytes:
     return dump(whole)
 
 
-BROKEN = [
+def said(content: str = "", **members: object) -> dict[str, object]:
+    return {"message": {"role": "assistant", "content": content, **members}}
+
+
+def calling(*calls: object) -> bytes:
+    return line(tool_calls=list(calls))
+
+
+BROKEN: list[tuple[bytes, dict[str, object]]] = [
     (edited(line("x"), "model"), {"model": "asked-for"}),
     (edited(line("x"), "created_at"), {"created_at": "2026-01-05T10:00:00Z"}),
     (edited(line("x"), "done"), {"done": False}),
-    (edited(line("x"), "message", "role"), {"message": {"role": "assistant", "content": "x"}}),
-    (edited(line("x"), "message", "role", value=""), {"message": {"role": "assistant", "content": "x"}}),
-    (edited(line(thinking="t"), "message", "content", value=None), {"message": {"role": "assistant", "content": "", "thinking": "t"}}),
-    (edited(line("x"), "message", value=None), {"message": {"role": "assistant", "content": ""}}),
-    (line("x", error=None), {"message": {"role": "assistant", "content": "x"}}),
-    (line(tool_calls=[call("f", '{"a":1}')]), {"message": {"role": "assistant", "content": "", "tool_calls": [call("f", {"a": 1})]}}),
-    (line(tool_calls=[call("f", {}, id=7)]), {"message": {"role": "assistant", "content": "", "tool_calls": [call("f", {}, id="7")]}}),
-    (line(tool_calls=[call("f", {}), {"function": {}}]), {"message": {"role": "assistant", "content": "", "tool_calls": [call("f", {})]}}),
-    (line(tool_calls=[call("f", "{x")]), {"message": {"role": "assistant", "content": "", "tool_calls": [call("f", {"_raw": "{x"})]}}),
-    (part("x", thinking="t"), {"message": {"role": "assistant", "content": "x", "thinking": "t"}}),
-]  # fmt: skip
+    (edited(line("x"), "message", "role"), said("x")),
+    (edited(line("x"), "message", "role", value=""), said("x")),
+    (edited(line(thinking="t"), "message", "content", value=None), said(thinking="t")),
+    (edited(line("x"), "message", value=None), said()),
+    (line("x", error=None), said("x")),
+    (calling(call("f", '{"a":1}')), said(tool_calls=[call("f", {"a": 1})])),
+    (calling(call("f", {}, id=7)), said(tool_calls=[call("f", {}, id="7")])),
+    (calling(call("f", {}), {"function": {}}), said(tool_calls=[call("f", {})])),
+    (calling(call("f", "{x")), said(tool_calls=[call("f", {"_raw": "{x"})])),
+    (part("x", thinking="t"), said("x", thinking="t")),
+]
 
 
 @pytest.mark.parametrize(("raw", "wanted"), BROKEN)
@@ -163,9 +171,10 @@ def test_blank_lines_are_left_out() -> None:
     assert relay([b"\n", line("a") + b"\r\n", done()])[0] == line("a") + with_block(done())
 
 
-@pytest.mark.parametrize(
-    "raw", [b'{"status":"pulling"}\n', line("x", eval_count="many"), line("\\ud800".replace("\\\\", "\\")).replace(b"\\\\", b"\\"), b'{"done":0}\n']
-)  # fmt: skip
+HALF_A_PAIR = line("PAIR").replace(b"PAIR", b"\\ud800")
+
+
+@pytest.mark.parametrize("raw", [b'{"status":"pulling"}\n', line("x", eval_count="many"), HALF_A_PAIR, b'{"done":0}\n'])
 def test_legal_json_that_nobody_understands_passes_on(raw: bytes) -> None:
     out, evidence = relay([line("a"), raw, done()])
     assert out == line("a") + raw + with_block(done())
@@ -217,7 +226,9 @@ def test_quirks() -> None:
     out, evidence = relay([line("a"), done(done_reason=None)], Quirks(finish_reason_required=False))
     assert read(out, strict=False).finish == "stop"
     assert (evidence.finish_reason, evidence.finish_assumed) == ("stop", True)
-    out, evidence = relay([line("a"), edited(line("b", done_reason="length"), "x", value=1)], Quirks(done_required=False))
+    out, evidence = relay(
+        [line("a"), edited(line("b", done_reason="length"), "x", value=1)], Quirks(done_required=False)
+    )
     assert evidence.complete
     assert json.loads(out.splitlines()[-1])["done_reason"] == "length"
     assert out.endswith(b',"strom":' + BLOCK + b"}\n")

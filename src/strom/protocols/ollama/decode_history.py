@@ -89,8 +89,9 @@ class HistoryReader:
             fitting = [call for call in waiting if call.name == name] or waiting
         if not fitting:
             return None
-        waiting.remove(fitting[0])
-        return fitting[0]
+        found = fitting[0]
+        waiting.remove(found)
+        return found
 
 
 def images(values: list[str] | None) -> Iterator[ImagePart]:
