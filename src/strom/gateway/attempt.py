@@ -112,7 +112,10 @@ class UpstreamAttempt:
 
     def on_read_end(self) -> None:
         if self._mode is _Mode.STREAM and self._read:
-            self._guarded(self._flush)
+            try:  # `_guarded` written out: this runs for every read of every stream
+                self._flush()
+            except Exception as error:  # noqa: BLE001
+                self._call.crash(self, error)
 
     def on_end(self, *, delimited_by_close: bool) -> None:  # the protocol's own proof counts, not HTTP's
         self.ended = True

@@ -16,9 +16,10 @@ from strom.transport.types import UpstreamClient, UpstreamExchange
 
 
 class Clock(Protocol):
-    """The monotonic clock and its timers: an event loop, or a test's own."""
+    """The monotonic clock in seconds and its timers: an event loop's, or a test's own."""
 
-    def time(self) -> float: ...
+    @property
+    def time(self) -> Callable[[], float]: ...
 
     def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
 
@@ -26,13 +27,11 @@ class Clock(Protocol):
 class LoopClock:
     """Full resolution (uvloop's own clock counts whole milliseconds), with the timers of the loop."""
 
-    __slots__ = ("_loop",)
+    __slots__ = ("_loop", "time")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-
-    def time(self) -> float:
-        return time.monotonic()
+        self.time = time.monotonic  # the function itself: it is called for every read
 
     def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         return self._loop.call_later(max(0.0, when - time.monotonic()), callback)
