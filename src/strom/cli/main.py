@@ -14,6 +14,7 @@ import click
 
 from strom._version import __version__
 from strom.cli.check import config
+from strom.cli.check_url import check_url
 from strom.cli.models import models
 from strom.cli.serve import serve
 from strom.cli.traces import traces
@@ -28,7 +29,7 @@ def cli() -> None:
     """Moves LLM tokens from any backend to any client, and proves whether the answer is complete."""
 
 
-for _command in (serve, models, traces, config):
+for _command in (serve, models, traces, check_url, config):
     cli.add_command(_command)
 
 
