@@ -196,6 +196,7 @@ class Told:
         self.body = b""
         self.outcome: str | TransportFailure | None = None
         self.on_piece: Callable[[], None] | None = None
+        self.began = asyncio.Event()
         self._over = asyncio.Event()
 
     def on_response(self, status: int, headers: Headers) -> None:
@@ -208,6 +209,7 @@ class Told:
         assert data
         self.events.append(("body", data))
         self.body += data
+        self.began.set()
         if self.on_piece is not None:
             self.on_piece()
 
