@@ -14,7 +14,8 @@ from strom.core.messages import RefusalPart, Reply, Request, TextPart, ThinkingP
 from strom.core.usage import Usage
 from strom.protocols.codec import Codec, Quirks, ReplyContext
 from strom.protocols.ollama import CODEC, GENERATE_CODEC
-from strom.protocols.ollama.codec import OLLAMA_CHAT, OLLAMA_GENERATE
+from strom.protocols.ollama.form import CHAT, GENERATE
+from strom.protocols.ollama.load import load_reply
 from tests.grammar.ollama import read
 from tests.protocols.ollama.lines import BLOCK, STRICT, call, checked, context, decode, done, dump, line, part
 
@@ -171,7 +172,7 @@ def test_a_stream_that_was_not_asked_for_becomes_a_reply_under_its_own_model() -
 
 
 def test_load_replies() -> None:
-    assert json.loads(OLLAMA_CHAT.encode_load_reply(Request("ollama", "m", ()), context())) == {
+    assert json.loads(load_reply(CHAT, Request("ollama", "m", ()), context())) == {
         "model": "asked-for",
         "created_at": "2026-01-05T10:00:00Z",
         "message": {"role": "assistant", "content": ""},
@@ -179,7 +180,7 @@ def test_load_replies() -> None:
         "done_reason": "load",
     }
     request = GENERATE_CODEC.decode_request(b'{"model":"m","keep_alive":0}')
-    value = json.loads(OLLAMA_GENERATE.encode_load_reply(request, context()))
+    value = json.loads(load_reply(GENERATE, request, context()))
     assert (value["response"], value["done_reason"]) == ("", "unload")
 
 

@@ -17,7 +17,6 @@ from strom.protocols.ollama.decode_request import decode_chat, decode_generate
 from strom.protocols.ollama.encode_request import encode_request, relay_request
 from strom.protocols.ollama.encoder import OllamaEncoder
 from strom.protocols.ollama.form import CHAT, GENERATE, Form
-from strom.protocols.ollama.load import load_reply
 from strom.protocols.ollama.relay import OllamaRelay
 from strom.protocols.ollama.reply import decode_reply, encode_reply, relay_reply
 from strom.protocols.ollama.schema import NAME
@@ -45,10 +44,6 @@ class Ollama:
     def encode_reply(self, reply: Reply, context: ReplyContext) -> bytes:
         return encode_reply(self._form, reply, context)
 
-    def encode_load_reply(self, request: Request, context: ReplyContext) -> bytes:
-        """The whole answer to a request for which `load.is_load` holds; it needs no backend."""
-        return load_reply(self._form, request, context)
-
     def encode_error(self, error: StromError, request_id: str) -> EncodedError:
         return errors.encode_error(error, request_id)
 
@@ -74,7 +69,5 @@ class Ollama:
         return relay_reply(self._form, body, context, events)
 
 
-OLLAMA_CHAT = Ollama(CHAT, decode_chat)
-OLLAMA_GENERATE = Ollama(GENERATE, decode_generate)
-CODEC: Codec = OLLAMA_CHAT
-GENERATE_CODEC: Codec = OLLAMA_GENERATE
+CODEC: Codec = Ollama(CHAT, decode_chat)
+GENERATE_CODEC: Codec = Ollama(GENERATE, decode_generate)
