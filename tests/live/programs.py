@@ -127,12 +127,15 @@ def scripted_backend(shared: Path, folder: Path) -> Iterator[str]:
 def model_server(shared: Path, script: str) -> Iterator[str]:
     """A real model server by the name of its script; installed first when it is not there. Gives its URL."""
     path, port = str(shared / "backends" / script), str(free_port())
-    started = subprocess.run([path, "start", "--port", port], capture_output=True, text=True, check=False)
+    # The script knows its server by its command line, which `ps` cuts at 80 columns where there is no terminal.
+    wide = {**os.environ, "COLUMNS": "1000"}
+    started = subprocess.run([path, "start", "--port", port], env=wide, capture_output=True, text=True, check=False)
     assert started.returncode == 0, started.stderr
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
-        subprocess.run([path, "stop", "--port", port], capture_output=True, check=False)
+        stopped = subprocess.run([path, "stop", "--port", port], env=wide, capture_output=True, text=True, check=False)
+        assert "stopped" in stopped.stderr, stopped.stderr
 
 
 def install_clients(shared: Path, names: tuple[str, ...]) -> Path:
