@@ -139,6 +139,6 @@ def _embedded_provider(embedded: EmbeddedModel) -> ProviderSettings:
         UPSTREAMS["llama-cpp"].protocol,
         embedded.base_url,
         api_key=Secret(embedded.api_key),
-        timeouts=Timeouts(),
+        timeouts=Timeouts(first_token_s=600),  # a long prompt takes minutes on a busy processor
         quirks=UPSTREAMS["llama-cpp"].quirks,
     )
