@@ -161,6 +161,7 @@ _SIGNS = (b'"call_id"', carry.MARK.encode(), carry.REASONING_ID.encode())
 def relay_request(body: bytes, request: Request, target: Target) -> UpstreamCall:
     members = {name: value for name, value in split(body).items() if value != b"null"}
     members["model"] = ENCODE(target.model)
+    members.pop("background", None)  # run by the gateway: only so can it be cancelled and resumed with any upstream
     if target.stream:
         members["stream"] = b"true"
     else:

@@ -19,7 +19,7 @@ from strom.core.messages import Request
 from strom.protocols.codec import ReplyContext
 from strom.protocols.openai_responses.meanings import usage_json
 from strom.protocols.openai_responses.response import ResponseObject, response_id
-from strom.protocols.openai_responses.schema import ENCODE, Loose, members_of, read, word
+from strom.protocols.openai_responses.schema import ENCODE, Loose, members_of, object_of, present, read, word
 from strom.wire.splice import join, split
 
 _ITEMS = msgspec.json.Decoder(list[Raw])
@@ -36,6 +36,9 @@ class _Wanted(msgspec.Struct, frozen=True):
     previous_response_id: str | None = None
     store: bool | None = None
     background: bool | None = None
+    conversation: Raw = Raw()
+    model: Loose = None
+    stream: Loose = None
 
 
 class _Reference(msgspec.Struct, frozen=True):
@@ -47,7 +50,18 @@ class _Numbered(msgspec.Struct, frozen=True):
     sequence_number: int = -1
 
 
+class _Listed(msgspec.Struct, frozen=True):
+    """An input item, as far as a list of them has to complete it."""
+
+    type: Loose = None
+    id: Loose = None
+    role: Loose = None
+    content: Loose = None
+
+
 _STORED = msgspec.json.Decoder(_Stored)
+_WANTED = msgspec.json.Decoder(_Wanted)
+_LISTED = msgspec.json.Decoder(_Listed)
 _REFERENCE = msgspec.json.Decoder(_Reference)
 _NUMBERED = msgspec.json.Decoder(_Numbered)
 
@@ -56,19 +70,54 @@ _NUMBERED = msgspec.json.Decoder(_Numbered)
 
 
 class StoreWish(msgspec.Struct, frozen=True):
+    """`conversation`: the request names one. `references`: it may hold item references."""
+
     previous_response_id: str = ""
     store: bool = True
     background: bool = False
+    conversation: bool = False
+    references: bool = False
+    model: str = ""
+    stream: bool = False
+
+    @property
+    def reads(self) -> bool:
+        """Whether the request needs something that was stored before."""
+        return bool(self.previous_response_id) or self.conversation or self.references
+
+
+NO_WISH = StoreWish(store=False)
 
 
 def store_wish(request: Request) -> StoreWish:
     """What a decoded request wants of a store. Raises BadRequest for values of a wrong type."""
     named = {name: Raw(value.text.encode()) for name, value in request.extras if name in _Wanted.__struct_fields__}
+    return body_wish(ENCODE(named))
+
+
+def body_wish(body: bytes) -> StoreWish:
+    """What a request that is not decoded yet wants. Raises BadRequest for values of a wrong type.
+
+    A body that is no JSON object wishes nothing: whoever decodes it words the error.
+    """
     try:
-        wanted = msgspec.json.decode(ENCODE(named), type=_Wanted)
+        wanted = read(_WANTED, body)
     except msgspec.ValidationError as error:
-        raise BadRequest(str(error)) from None
-    return StoreWish(wanted.previous_response_id or "", wanted.store is not False, bool(wanted.background))
+        if "`$`" in str(error) or " - at " not in str(error):
+            return NO_WISH
+        words, _, place = str(error).rpartition(" - at `$.")
+        raise BadRequest(f"{place.rstrip('`')}: {words}", param=place.rstrip("`")) from None
+    except ValueError:
+        return NO_WISH
+    return StoreWish(
+        wanted.previous_response_id or "",
+        wanted.store is not False,
+        bool(wanted.background),
+        present(wanted.conversation),
+        b"item_reference" in body,
+        word(wanted.model),
+        wanted.stream is True,
+    )
 
 
 def input_items(body: bytes) -> list[bytes]:
@@ -146,11 +195,41 @@ def is_running(response: bytes) -> bool:
     return read(_STORED, response).status in ("queued", "in_progress")
 
 
-def item_list(items: list[bytes]) -> bytes:
+def has_ended_well(response: bytes) -> bool:
+    """Whether a conversation can go on from it: its end is proven."""
+    return read(_STORED, response).status in ("completed", "incomplete")
+
+
+def item_id(item: bytes) -> str:
+    """The id of an item; "" when it has none."""
+    try:
+        return word(read(_LISTED, item).id)
+    except ValueError:
+        return ""
+
+
+def listed_item(item: bytes, own_id: str) -> bytes:
+    """An input item as lists show it: with a type, an id (`own_id` when the client gave none) and content as parts."""
+    try:
+        head, members = read(_LISTED, item), members_of(item)
+    except ValueError:
+        return item
+    if head.type is None and head.role is not None:
+        members["type"] = Raw(b'"message"')
+    if isinstance(head.content, str):
+        kind = "output_text" if head.role == "assistant" else "input_text"
+        members["content"] = Raw(ENCODE([{"type": kind, "text": head.content}]))
+    if not word(head.id):
+        members["id"] = Raw(ENCODE(own_id))
+    return object_of(members)
+
+
+def item_list(items: list[bytes], *, has_more: bool = False) -> bytes:
     """Body of GET …/input_items."""
     ids = [members_of(item).get("id", Raw(b"null")) for item in items]
     ends = (bytes(ids[0]), bytes(ids[-1])) if ids else (b"null", b"null")
-    return b'{"object":"list","data":[%b],"first_id":%b,"last_id":%b,"has_more":false}' % (b",".join(items), *ends)
+    more = b"true" if has_more else b"false"
+    return b'{"object":"list","data":[%b],"first_id":%b,"last_id":%b,"has_more":%b}' % (b",".join(items), *ends, more)
 
 
 def deleted_body(identity: str) -> bytes:
