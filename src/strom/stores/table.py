@@ -7,9 +7,12 @@ from pathlib import Path
 
 from strom.core.errors import ConfigError
 from strom.stores.memory import MemoryStore
+from strom.stores.memory_responses import MemoryResponses
 from strom.stores.reading import SqliteReader
 from strom.stores.records import RecordReader, RecordStore
+from strom.stores.responses import ResponseLimits, ResponseStore
 from strom.stores.sqlite import SqliteStore
+from strom.stores.sqlite_responses import SqliteResponses
 from strom.stores.urls import StoreUrl, parse_store_url
 
 
@@ -25,6 +28,17 @@ STORES: dict[str, Callable[[StoreUrl], RecordStore]] = {
     "sqlite": _sqlite,
     "memory": _memory,
 }
+
+RESPONSE_STORES: dict[str, Callable[[StoreUrl, ResponseLimits], ResponseStore]] = {
+    "sqlite": lambda url, limits: SqliteResponses(Path(url.path), limits),
+    "memory": lambda url, limits: MemoryResponses(limits),
+}
+
+
+def open_response_store(url: str, limits: ResponseLimits) -> ResponseStore:
+    """In the file of the records. Raises ConfigError."""
+    parsed = parse_store_url(url)
+    return RESPONSE_STORES[parsed.scheme](parsed, limits)
 
 
 def open_store(url: str) -> RecordStore:
