@@ -52,6 +52,14 @@ SELECT owner, id, response, input_items, created_at, background, running_until F
 WHERE owner = ? AND expires_at > ? AND id IN (SELECT response_id FROM response_items WHERE owner = ? AND item_id = ?)
 ORDER BY created_at DESC, rowid DESC LIMIT 1
 """
+_RENEW = """
+UPDATE responses SET running_until = ?, expires_at = ? WHERE owner = ? AND id = ? AND running_until IS NOT NULL
+"""
+_ROOM = "SELECT count(*), coalesce(sum(size_bytes + events_bytes), 0) FROM responses"
+_OLDEST = """
+SELECT owner, id, size_bytes + events_bytes FROM responses
+WHERE (running_until IS NULL OR running_until <= ?) AND NOT (owner = ? AND id = ?) ORDER BY created_at, rowid
+"""
 _EVENTS = """
 SELECT first, frames FROM response_events WHERE owner = ? AND response_id = ? AND first >= coalesce(
     (SELECT max(first) FROM response_events WHERE owner = ? AND response_id = ? AND first <= ?), 0) ORDER BY first
@@ -99,18 +107,15 @@ class SqliteResponses:
 
     def delete(self, place: Place) -> bool:
         with self._transaction() as run:
-            there = run(
-                "SELECT 1 FROM responses WHERE owner = ? AND id = ? AND expires_at > ?", (*place, self._wall())
-            ).fetchone()
+            there = run(_GET, (*place, self._wall())).fetchone()
             run("DELETE FROM responses WHERE owner = ? AND id = ?", place)
             return there is not None
 
     def renew(self, places: Iterable[Place], running_until: float) -> None:
         expires_at = running_until + self._limits.retention_s
-        change = "UPDATE responses SET running_until = ?, expires_at = ? WHERE owner = ? AND id = ? AND running_until IS NOT NULL"
         with self._transaction() as run:
             for place in places:
-                run(change, (running_until, expires_at, *place))
+                run(_RENEW, (running_until, expires_at, *place))
 
     def append_events(self, place: Place, events: Events) -> None:
         grow = "UPDATE responses SET events_bytes = events_bytes + ? WHERE owner = ? AND id = ?"
@@ -138,17 +143,11 @@ class SqliteResponses:
 
     def _make_room(self, run: Run, newest: Place, now: float) -> None:
         run("DELETE FROM responses WHERE expires_at <= ?", (now,))
-        count, size_bytes = run(
-            "SELECT count(*), coalesce(sum(size_bytes + events_bytes), 0) FROM responses"
-        ).fetchone()
+        count, size_bytes = run(_ROOM).fetchone()
         limits = self._limits
         if count <= limits.max_count and size_bytes <= limits.max_bytes:
             return
-        oldest = (
-            "SELECT owner, id, size_bytes + events_bytes FROM responses WHERE (running_until IS NULL OR running_until <= ?)"
-            " AND NOT (owner = ? AND id = ?) ORDER BY created_at, rowid"
-        )
-        for owner, identity, its_bytes in run(oldest, (now, *newest)).fetchall():
+        for owner, identity, its_bytes in run(_OLDEST, (now, *newest)).fetchall():
             if count <= limits.max_count and size_bytes <= limits.max_bytes:
                 return
             run("DELETE FROM responses WHERE owner = ? AND id = ?", (owner, identity))
