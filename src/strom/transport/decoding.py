@@ -85,12 +85,9 @@ class Decoder:
         self._inflate = zlib.decompressobj(_GZIP)
 
 
-def content_coding(headers: Headers) -> str | None:
-    """The content coding a response declares; None for none. Several come out joined, which no decoder knows."""
-    values = [value for name, value in headers if name == b"content-encoding"]
-    if not values:
-        return None
-    coding = b", ".join(values).decode("latin-1").strip().lower()
+def content_coding(declared: list[bytes]) -> str | None:
+    """The content coding of these header values; None for none. Several come out joined, which no decoder knows."""
+    coding = b", ".join(declared).decode("latin-1").strip().lower()
     return None if coding in ("", "identity") else coding.removeprefix("x-")
 
 

@@ -26,10 +26,8 @@ class ResponseOwner(Protocol):
 
     transport: asyncio.Transport
 
-    @property
-    def draining(self) -> bool:
-        """Whether the connection closes after the running response."""
-        ...
+    draining: bool
+    """Whether the connection closes after the running response."""
 
     def response_done(self, exchange: NativeExchange, *, close: bool) -> None: ...
 
@@ -103,8 +101,13 @@ class NativeExchange:
         if self._mode != _NEW:
             self._out_of_order("respond")
             return
-        self.start(status, headers, length=len(body))
-        self.finish(body)
+        own, framing = self._own_lines(status, len(body))
+        head = response_head(status, headers, own)
+        if framing == _BODILESS:
+            body = b""
+        self.bytes_out = len(body)
+        self._send_plain(head, body)
+        self._end()
 
     def abort(self) -> None:
         if self._mode in (_DONE, _CLOSED):
@@ -183,14 +186,18 @@ class NativeExchange:
         self.bytes_out += len(data)
         if framing == _CHUNKED and data:
             self._transport.write(b"%b%x\r\n%b\r\n%b" % (head, len(data), data, tail))
-        elif len(data) >= _LARGE_BYTES:
-            self._transport.writelines((head, data))
         elif head or data or tail:
-            self._transport.write(b"%b%b%b" % (head, data, tail))
+            self._send_plain(head, data + tail if tail else data)
+
+    def _send_plain(self, head: bytes, data: bytes) -> None:
+        if len(data) >= _LARGE_BYTES:
+            self._transport.writelines((head, data))
+        else:
+            self._transport.write(head + data)
 
     def _end(self) -> None:
         self._mode = _DONE
-        self._drop_callbacks()
+        self.on_disconnect = self.on_pause = self.on_resume = None
         self._owner.response_done(self, close=self.closes)
 
     def _drop_callbacks(self) -> None:

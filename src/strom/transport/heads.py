@@ -48,13 +48,10 @@ def check_headers(headers: Headers) -> None:
     _assemble(b"", headers, b"")
 
 
-def _status_line(status: int) -> bytes:
-    line = _STATUS_LINES.get(status)
-    if line is None:
-        if not 200 <= status <= 999:
-            raise ValueError(f"not a final status: {status}")
-        line = b"HTTP/1.1 %d \r\n" % status
-    return line
+def _other_status_line(status: int) -> bytes:
+    if not 200 <= status <= 999:
+        raise ValueError(f"not a final status: {status}")
+    return b"HTTP/1.1 %d \r\n" % status
 
 
 def _assemble(start: bytes, headers: Headers, own: bytes) -> bytes:
@@ -74,7 +71,7 @@ def _assemble(start: bytes, headers: Headers, own: bytes) -> bytes:
 
 def response_head(status: int, headers: Headers, own: bytes) -> bytes:
     """`own` are the transport's lines (framing, connection), each with its CRLF."""
-    return _assemble(_status_line(status), headers, own)
+    return _assemble(_STATUS_LINES.get(status) or _other_status_line(status), headers, own)
 
 
 def request_head(route: RequestRoute, request: OutgoingRequest) -> bytes:

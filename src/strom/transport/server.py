@@ -54,10 +54,10 @@ class ServerConnection(asyncio.Protocol):
     """A client's connection, from accepted to lost."""
 
     __slots__ = (
-        "_advancing", "_backlog", "_begun", "_body", "_current", "_deadline", "_deaf", "_discarded", "_draining",
-        "_expected", "_fires_at", "_handler", "_head_bytes", "_headers", "_incoming", "_limits", "_loop", "_parser",
-        "_paused", "_peer", "_phase", "_plan", "_raw_bytes", "_reading_paused", "_ready", "_roster", "_skip_head", "_target",
-        "_timer", "_trailers", "transport",
+        "_advancing", "_backlog", "_begun", "_body", "_current", "_deadline", "_deaf", "_discarded", "_expected",
+        "_fires_at", "_handler", "_head_bytes", "_headers", "_incoming", "_limits", "_loop", "_parser", "_paused",
+        "_peer", "_phase", "_plan", "_raw_bytes", "_reading_paused", "_ready", "_roster", "_skip_head", "_target",
+        "_timer", "_trailers", "draining", "transport",
     )  # fmt: skip
 
     def __init__(self, handler: Handler, limits: ServerLimits, roster: Roster, loop: asyncio.AbstractEventLoop) -> None:
@@ -77,7 +77,7 @@ class ServerConnection(asyncio.Protocol):
         self._body: bytearray | None = None
         self._head_bytes = self._raw_bytes = self._trailers = 0
         self._backlog = self._discarded = 0
-        self._begun = self._deaf = self._draining = self._expected = False
+        self._begun = self._deaf = self.draining = self._expected = False
         self._paused = self._reading_paused = self._advancing = self._skip_head = False
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = self._fires_at = _NEVER
@@ -139,15 +139,11 @@ class ServerConnection(asyncio.Protocol):
 
     # -- ResponseOwner
 
-    @property
-    def draining(self) -> bool:
-        return self._draining
-
     def response_done(self, exchange: NativeExchange, *, close: bool) -> None:
         self._current = None
         if exchange.refusal is not None:
             self._linger()
-        elif close or self._draining:
+        elif close or self.draining:
             self._close()
         else:
             self._advance()
@@ -169,7 +165,7 @@ class ServerConnection(asyncio.Protocol):
 
     def drain(self) -> None:
         """Takes no further request: closes now if idle, else after the running one."""
-        self._draining = True
+        self.draining = True
         if self._current is None and self._phase == _IDLE and not self._deaf:
             self._close()
 
