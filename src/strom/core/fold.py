@@ -175,7 +175,9 @@ def _unfold_part(index: int, part: Part) -> Iterator[Event]:
 
 def _unfold_thinking(index: int, part: ThinkingPart) -> Iterator[Event]:
     if part.encrypted:
-        yield BlockStarted(index, Block("redacted_thinking", data=part.encrypted, protocol=part.origin))
+        yield BlockStarted(
+            index, Block("redacted_thinking", data=part.encrypted, protocol=part.origin, item_id=part.item_id)
+        )
         return
     yield BlockStarted(index, Block("thinking", item_id=part.item_id))
     if part.text:

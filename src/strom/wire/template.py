@@ -1,8 +1,8 @@
 """Recognises the frames of a stream that differ in one JSON string only, without parsing them again.
 
 A model's stream is thousands of frames with the same bytes around one short text. Once such a frame has been parsed and
-judged, `learn` remembers the bytes before and after its text; `match` then answers for a read that consists of exactly one
-frame of that shape. It is sound because what stands between the same bytes is exactly one JSON string, so it can only be
+judged, `learn` remembers the bytes before and after its text; `match_string` then answers for a read that consists of exactly
+one frame of that shape. It is sound because what stands between the same bytes is exactly one JSON string, so it can only be
 another text in the same place: no other event fits into the read, since any would need a line end and a quote.
 """
 
@@ -14,7 +14,7 @@ _STRING = msgspec.json.Decoder(str)
 
 
 class FrameTemplate:
-    """One learned shape. `match` gives the raw UTF-8 bytes of the text, or None when the read must be parsed."""
+    """One learned shape. `match_string` gives the text, or None when the read must be parsed."""
 
     __slots__ = ("_least", "_prefix", "_suffix", "_suffix_length")
 
@@ -37,15 +37,6 @@ class FrameTemplate:
 
     def forget(self) -> None:
         self._prefix = b"\x00"
-
-    def match(self, data: bytes) -> bytes | None:
-        """The text of a read that is one frame of the learned shape: never empty, without quotes, escapes or controls."""
-        if not data.startswith(self._prefix) or not data.endswith(self._suffix) or len(data) < self._least:
-            return None
-        text = data[len(self._prefix) : -self._suffix_length]
-        if b'"' in text or b"\\" in text or min(text) < 32:
-            return None
-        return text
 
     def match_string(self, data: bytes) -> str | None:
         """The text of a read that is one frame of the learned shape, escapes and all: what stands there is one JSON string."""

@@ -14,6 +14,7 @@ from strom.core.errors import (
     InvalidStreamEvent,
     ProviderError,
     RateLimited,
+    StromError,
 )
 from strom.core.events import (
     ArgumentsDelta,
@@ -249,7 +250,7 @@ def error_frame(**error: object) -> bytes:
         (b'event: error\ndata: {"message": "told"}\n\n', ProviderError, "told"),
     ],
 )
-def test_error_frames(frame: bytes, kind: type, words: str) -> None:
+def test_error_frames(frame: bytes, kind: type[StromError], words: str) -> None:
     events = decode([text("a"), frame, DONE])
     error = failure(events)
     assert isinstance(error, kind)

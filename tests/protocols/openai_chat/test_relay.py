@@ -326,9 +326,17 @@ def test_json_on_several_lines_passes_and_is_joined_when_the_block_rides_on_it()
 
 
 def test_broken_arguments_are_an_error() -> None:
-    broken = call(index=0, id="c", type="function", name="f", arguments="XX").replace(b"XX", b"\\ud83d")
+    broken = call(index=0, id="c", type="function", name="f", arguments="XX").replace(b"XX", b"\xff")
     _, relayed = relay([role(), broken, stop(), DONE])
     assert isinstance(relayed.evidence.error, InvalidStreamEvent)
+
+
+@pytest.mark.parametrize("broken", [b"\xff", b"\\ud83d"])
+def test_a_field_nobody_reads_may_not_be_broken(broken: bytes) -> None:
+    for frame in (stop(usage={**USAGE, "XX": 1}), stop(XX=1), chunk({"content": "a"}, usage={**USAGE, "XX": 1})):
+        out, relayed = relay([role(), frame.replace(b"XX", broken), DONE])
+        assert isinstance(relayed.evidence.error, InvalidStreamEvent)
+        assert out.startswith(role())
 
 
 # --- reasoning as the deployment wants it --------------------------------------------------------------

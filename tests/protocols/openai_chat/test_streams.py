@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Callable
@@ -38,7 +39,8 @@ ODD = {"n2", "slow_prefill_progress"}  # usage per choice; a role in every progr
 LEGAL = [
     (engine, case)
     for engine, case in names(protocol="chat", status=200, streamed=True, ends_with_proof=True)
-    if (engine.startswith("xllamacpp") and case not in ODD) or (engine, case) in (("vllm", "plain"), ("vllm", "json_schema"))
+    if (engine.startswith("xllamacpp") and case not in ODD)
+    or (engine, case) in (("vllm", "plain"), ("vllm", "json_schema"))
 ]
 
 
@@ -164,6 +166,24 @@ def test_a_mutated_stream_ends_in_one_terminal_event(data: st.DataObject) -> Non
     relayed.feed(bytes(body))
     relayed.finish()
     assert relayed.evidence.ended
+
+
+WHOLE = (
+    b'{"id":"a","object":"chat.completion","choices":[{"index":0,"message":{"content":"\xc3\xa9","reasoning":"r","tool_calls":'
+    b'[{"function":{"name":"f","arguments":{"a":1}}}]},"finish_reason":"stop","x":{"y":[1.5]}}],"usage":{"prompt_tokens":1}}'
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), max_size=3))
+@settings(max_examples=200, deadline=None)
+def test_a_mutated_reply_is_refused_or_relayed(changes: list[tuple[int, int]]) -> None:
+    body = bytearray(WHOLE)
+    for at, byte in changes:
+        body[at] = byte
+    events = CODEC.decode_reply(bytes(body), Quirks())
+    check_order(events)
+    if isinstance(events[-1], Completed):
+        assert isinstance(json.loads(CODEC.relay_reply(bytes(body), context(), events)), dict)
 
 
 @given(st.binary(max_size=200))

@@ -299,8 +299,9 @@ def test_custom_calls_are_plain_text() -> None:
         call(index=1, id="d", type="function", name="f", arguments="{}"),
     ]
     assert parts_of(*frames) == (ToolCallPart("c", "sh", "ls -l", custom=True), ToolCallPart("d", "f", "{}"))
-    seen, _ = legal_relay([role(), *frames, *END])
+    seen, relayed = legal_relay([role(), *frames, *END])
     assert [c["arguments"] for c in seen.calls] == ["ls -l", "{}"]
+    assert relayed.evidence.output_characters == len("ls -l{}")
 
 
 def test_broken_parts_of_a_call() -> None:

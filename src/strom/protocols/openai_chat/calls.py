@@ -69,7 +69,6 @@ class CallTracker:
         self._seed = response_id
 
     def place(self, part: ToolCallPart) -> Fragment:
-        """Raises DecodeError when the arguments are a broken JSON string."""
         custom = part.type == "custom" or (part.custom is not None and part.function is None)
         name, arguments = _contents(part, custom=custom)
         index, their_id = _number(part.index), id_text(part.id)
@@ -77,7 +76,9 @@ class CallTracker:
         opens = call is None or _opens(call, their_id, name, arguments)
         if call is None or opens:
             call = self._open(index, their_id, custom=custom)
-        more = bool(name) and name != call.name and (call.scan.empty or not call.name)  # one more piece before any argument
+        more = (
+            bool(name) and name != call.name and (call.scan.empty or not call.name)
+        )  # one more piece before any argument
         if more:
             call.name += name
         self._last = call

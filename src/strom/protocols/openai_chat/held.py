@@ -20,22 +20,26 @@ from strom.wire.splice import join, split
 class HeldFrame:
     """`raw`: the whole frame as it came, None once its JSON was changed."""
 
-    __slots__ = ("data", "raw")
+    __slots__ = ("_members", "data", "raw")
 
     def __init__(self, data: bytes, raw: bytes | None) -> None:
         self.data = data
         self.raw = raw
+        self._members = split(data)
+
+    @property
+    def has_usage(self) -> bool:
+        return self._members.get("usage", b"null") != b"null"
 
     def set_usage(self, value: bytes | None) -> None:
         """Sets the member, or removes it (None); a member that has this value already is left alone."""
-        members = split(self.data)
-        if members.get("usage") == value:
+        if self._members.get("usage") == value:
             return
         if value is None:
-            members.pop("usage")
+            self._members.pop("usage")
         else:
-            members["usage"] = value
-        self.data, self.raw = join(members), None
+            self._members["usage"] = value
+        self.data, self.raw = join(self._members), None
 
     def bytes(self) -> bytes:
         return self.raw if self.raw is not None else frame(self.data)
@@ -44,18 +48,19 @@ class HeldFrame:
 class Held:
     """Usage and finish frames of one answer."""
 
-    __slots__ = ("_context", "_usage_frame", "_usage_json", "finishes")
+    __slots__ = ("_context", "_usage", "_usage_frame", "_usage_json", "finishes")
 
     def __init__(self, context: ReplyContext) -> None:
         self._context = context
         self._usage_json: bytes | None = None
+        self._usage: Members = {}
         self._usage_frame: HeldFrame | None = None
         self.finishes: dict[int, HeldFrame] = {}
 
     def hold_usage(self, report: UsageReport, raw: bytes) -> None:
         """A report; of later ones the last counts. One without numbers reports nothing."""
         if report.prompt_tokens is not None or report.completion_tokens is not None:
-            self._usage_json = raw
+            self._usage_json, self._usage = raw, split(raw)
 
     def hold_usage_frame(self, edit: FrameEdit, raw: bytes) -> None:
         """A frame with usage alone. It leaves only if the client asked for one."""
@@ -84,7 +89,7 @@ class Held:
         if self._usage_json is None:
             return None
         whole = split(usage_json(usage, self._context.input_estimate, characters))
-        members = split(self._usage_json)
+        members = self._usage
         demanded = ("prompt_tokens", "completion_tokens", "total_tokens")
         if all(members.get(name, b"null") != b"null" for name in demanded):
             return self._usage_json
@@ -92,7 +97,7 @@ class Held:
 
     def _take_usage_away(self, held: HeldFrame) -> None:
         """Usage has a frame of its own; on the finish frame null may stand."""
-        if not self._context.continuous_usage and split(held.data).get("usage", b"null") != b"null":
+        if not self._context.continuous_usage and held.has_usage:
             held.set_usage(b"null")
 
     def _own_frame(self, envelope: Members, usage: bytes) -> HeldFrame:

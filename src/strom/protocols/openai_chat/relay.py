@@ -23,7 +23,7 @@ from strom.protocols.openai_chat.finish import finished
 from strom.protocols.openai_chat.frame_edit import FrameEdit, Members, frame, join_list, one_line
 from strom.protocols.openai_chat.held import Held, HeldFrame
 from strom.protocols.openai_chat.repair import ChoiceState, Envelope, Repairer, empty_call_fragments
-from strom.protocols.openai_chat.schema import CHUNK, Choice, Chunk, Delta, has_error, is_chunk
+from strom.protocols.openai_chat.schema import Choice, Chunk, Delta, UsageReport, decode_chunk, has_error, is_chunk
 from strom.protocols.openai_chat.stream import DONE, KEEP_ALIVE_MODEL, undecodable, unfinished
 from strom.protocols.openai_chat.usage import to_usage
 from strom.protocols.openai_chat.weights import weigh
@@ -125,8 +125,7 @@ class ChatRelay:
         if came.event == b"error":
             return self._stop(error_in_frame(data))
         try:
-            chunk = CHUNK.decode(data)
-            return self._take_chunk(chunk, came)
+            return self._take_chunk(decode_chunk(data), came)
         except msgspec.ValidationError:
             if data.lstrip().startswith(b"{"):
                 return came.raw  # legal JSON that is not understood: the client may
@@ -147,7 +146,7 @@ class ChatRelay:
         self._envelope.repair(chunk, edit)
         self._observe_envelope(chunk)
         if chunk.usage is not None:
-            self._take_usage(chunk, edit)
+            self._take_usage(chunk.usage, chunk.choices or [], edit)
         if not chunk.choices:
             return self._take_bare(chunk, came, edit)
         return self._take_choices(chunk.choices, came, edit)
@@ -159,15 +158,12 @@ class ChatRelay:
             evidence.model = chunk.model or ""
             self._created = chunk.created if type(chunk.created) is int else self._created
 
-    def _take_usage(self, chunk: Chunk, edit: FrameEdit) -> None:
+    def _take_usage(self, report: UsageReport, choices: list[Choice], edit: FrameEdit) -> None:
         """Notes usage; on frames where the client does not expect it, it does not go out."""
-        report = chunk.usage
-        if report is None:
-            return
         self.evidence.report_usage(to_usage(report))
         self._held.hold_usage(report, edit.members["usage"])
-        finishing = any(choice.finish_reason for choice in chunk.choices or [])
-        if not chunk.choices or finishing or self._context.continuous_usage:
+        finishing = any(choice.finish_reason for choice in choices)
+        if not choices or finishing or self._context.continuous_usage:
             return
         if self._context.include_usage:
             edit.set("usage", b"null")

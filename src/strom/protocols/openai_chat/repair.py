@@ -70,7 +70,7 @@ class Repairer:
         self._mode = context.reasoning
 
     def repair(self, choice: Choice, state: ChoiceState, edit: FrameEdit, number: int) -> None:
-        """`number`: the choice's place in the chunk. Raises DecodeError for arguments that are a broken JSON string."""
+        """`number`: the choice's place in the chunk."""
         delta = choice.delta or choice.message
         if delta is None:
             edit.body(number)  # becomes {}

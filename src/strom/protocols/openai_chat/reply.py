@@ -17,8 +17,8 @@ from strom.protocols.openai_chat.assembler import Assembler
 from strom.protocols.openai_chat.encoder import THINK_CLOSE, THINK_OPEN, chat_id, with_block
 from strom.protocols.openai_chat.errors import error_in_frame
 from strom.protocols.openai_chat.finish import chat_reason
-from strom.protocols.openai_chat.schema import CHUNK, Choice, Chunk, Delta, has_error
-from strom.protocols.openai_chat.stream import ChatDecoder, undecodable
+from strom.protocols.openai_chat.schema import Choice, Chunk, Delta, decode_chunk, has_error
+from strom.protocols.openai_chat.stream import ChatDecoder
 from strom.protocols.openai_chat.usage import usage_json
 
 
@@ -28,14 +28,14 @@ def decode_reply(body: bytes, quirks: Quirks) -> list[Event]:
         decoder = ChatDecoder(quirks)
         return decoder.feed(body) + decoder.finish()
     try:
-        chunk = CHUNK.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+        chunk = decode_chunk(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return [Failed(_no_reply(body))]
     if has_error(chunk):
         return [Failed(error_in_frame(body))]
     if not chunk.choices:
         return [Failed(ProviderError("The upstream answered without any choice.", detail=_detail(body)))]
-    return _assemble(chunk, body, quirks)
+    return _assemble(chunk, quirks)
 
 
 def is_stream(body: bytes) -> bool:
@@ -43,14 +43,11 @@ def is_stream(body: bytes) -> bool:
     return body.lstrip()[:6].startswith((b"data:", b"event:", b":"))
 
 
-def _assemble(chunk: Chunk, body: bytes, quirks: Quirks) -> list[Event]:
+def _assemble(chunk: Chunk, quirks: Quirks) -> list[Event]:
     assembler = Assembler(quirks)
     for choice in chunk.choices or []:
         number_calls(choice)
-    try:
-        assembler.take(chunk)
-    except msgspec.DecodeError:
-        return [Failed(undecodable(body))]
+    assembler.take(chunk)
     proven = assembler.end(reason_required=quirks.finish_reason_required)
     missing = IncompleteCompletion("The upstream's reply has no finish reason.")
     return [*assembler.out, Completed() if proven else Failed(missing)]

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import msgspec
 
-from strom.core.events import Event, UsageReported
+from strom.core.events import Event
 from strom.core.fold import fold
-from strom.core.usage import Usage
 from strom.protocols.codec import ReplyContext
 from strom.protocols.openai_chat.encoder import with_block
 from strom.protocols.openai_chat.frame_edit import FrameEdit
 from strom.protocols.openai_chat.repair import ChoiceState, Envelope, Repairer, empty_arguments
 from strom.protocols.openai_chat.reply import encode_reply, is_stream, number_calls
-from strom.protocols.openai_chat.schema import CHUNK, Choice
+from strom.protocols.openai_chat.schema import Choice, decode_chunk
 from strom.protocols.openai_chat.usage import usage_json
 from strom.protocols.openai_chat.weights import weigh
 
@@ -28,7 +27,7 @@ def relay_reply(body: bytes, context: ReplyContext, events: list[Event]) -> byte
     """`events`: what `decode_reply` made of the body, ending in Completed."""
     if is_stream(body):
         return encode_reply(fold(events), context)
-    chunk = CHUNK.decode(body)
+    chunk = decode_chunk(body)
     edit = FrameEdit(body)
     envelope = Envelope(context, KIND)
     envelope.repair(chunk, edit)
@@ -36,7 +35,7 @@ def relay_reply(body: bytes, context: ReplyContext, events: list[Event]) -> byte
     for number, choice in enumerate(chunk.choices or []):
         _repair(repairer, choice, edit, number, envelope.response_id)
     if chunk.usage is None:
-        _estimate_usage(chunk.choices or [], context, edit, events)
+        _estimate_usage(chunk.choices or [], context, edit)
     return with_block(edit.data() if edit.changed else body, context)
 
 
@@ -56,12 +55,8 @@ def _repair(repairer: Repairer, choice: Choice, edit: FrameEdit, number: int, re
             empty_arguments(edit.body(number), call.number)
 
 
-def _estimate_usage(choices: list[Choice], context: ReplyContext, edit: FrameEdit, events: list[Event]) -> None:
+def _estimate_usage(choices: list[Choice], context: ReplyContext, edit: FrameEdit) -> None:
     """Chat demands usage in a whole reply."""
-    reported: Usage | None = None
-    for event in events:
-        if isinstance(event, UsageReported):
-            reported = event.usage
     messages = [choice.message or choice.delta for choice in choices]
     characters = sum(weigh(message)[1] for message in messages if message is not None)
-    edit.set("usage", usage_json(reported, context.input_estimate, characters))
+    edit.set("usage", usage_json(None, context.input_estimate, characters))

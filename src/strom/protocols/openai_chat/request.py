@@ -32,11 +32,14 @@ _TOOL = msgspec.json.Decoder(ToolShape)
 _TEMPLATE = msgspec.json.Decoder(TemplateArguments)
 _KNOWN = frozenset(ChatRequest.__struct_fields__)
 _PATH = re.compile(r" - at `\$\.?(.*)`$")
+_MISSING = re.compile(r"^Object missing required field `(\w+)`$")
 
 
 def decode_request(body: bytes) -> Request:
     """Raises BadRequest."""
     try:
+        if not body.isascii():
+            body.decode()
         members = split(body)
         shape = _REQUEST.decode(body)
         if not shape.messages:
@@ -50,6 +53,9 @@ def decode_request(body: bytes) -> Request:
 
 def bad_request(words: str) -> BadRequest:
     """A validation message as an error that names the member."""
+    missing = _MISSING.search(words)
+    if missing is not None:
+        return BadRequest(f"{missing[1]} is required.", param=missing[1])
     found = _PATH.search(words)
     path = found[1] if found is not None else None
     message = f"{path}: {words[: found.start()]}" if found is not None and path else words

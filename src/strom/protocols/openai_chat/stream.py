@@ -16,7 +16,7 @@ from strom.core.events import BlockEnded, BlockStarted, Completed, Event, Failed
 from strom.protocols.codec import Quirks
 from strom.protocols.openai_chat.assembler import Assembler
 from strom.protocols.openai_chat.errors import error_in_frame
-from strom.protocols.openai_chat.schema import CHUNK, has_error, is_chunk
+from strom.protocols.openai_chat.schema import decode_chunk, has_error, is_chunk
 from strom.wire.sse import Frame, SseParser
 from strom.wire.template import FrameTemplate
 
@@ -84,14 +84,14 @@ class ChatDecoder:
             self._assembler.out.append(self._end())
             return
         try:
-            chunk = CHUNK.decode(data)
+            chunk = decode_chunk(data)
             if has_error(chunk) or frame.event == b"error":
                 self._stop(error_in_frame(data))
             elif not is_chunk(chunk):
                 self._stop(undecodable(data))
             elif chunk.model != KEEP_ALIVE_MODEL:
                 self._assembler.take(chunk)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self._stop(error_in_frame(data) if frame.event == b"error" else undecodable(data))
 
     def _learn(self, frame: Frame, events: list[Event]) -> None:
