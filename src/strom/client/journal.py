@@ -1,0 +1,66 @@
+"""Writes a run into a tracer: one place that decides what may be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from strom.client.events import StreamCompleted, StreamError
+from strom.client.requests import Wish
+from strom.client.signals import RunTools, ToolOutcome
+from strom.client.tracer import TraceBatch, TraceCall, Tracer, TraceResponse, TraceTool
+from strom.client.turn import Candidate
+
+
+class Journal:
+    """Does nothing without a tracer."""
+
+    __slots__ = ("_correlation_id", "_tracer")
+
+    def __init__(self, tracer: Tracer | None, correlation_id: str) -> None:
+        self._tracer = tracer
+        self._correlation_id = correlation_id
+
+    def call(self, candidate: Candidate, wish: Wish) -> None:
+        tracer = self._tracer
+        if tracer is None:
+            return
+        text = "\n".join(message.text for message in wish.messages) if tracer.include_text else None
+        tools = tuple(tool.name for tool in wish.tools)
+        name = candidate.upstream.name
+        tracer.record(
+            TraceCall(tracer.wall(), self._correlation_id, name, candidate.model, len(wish.messages), tools, text)
+        )
+
+    def response(self, candidate: Candidate, event: StreamCompleted | StreamError) -> None:
+        tracer = self._tracer
+        if tracer is None:
+            return
+        metadata = event.metadata
+        if not tracer.include_text:
+            metadata = msgspec.structs.replace(metadata, text="", thinking="", tool_calls=())
+        failed = isinstance(event, StreamError)
+        status = event.reason.value if isinstance(event, StreamError) else "completed"
+        detail = event.detail if isinstance(event, StreamError) and tracer.include_text and failed else None
+        name = candidate.upstream.name
+        tracer.record(
+            TraceResponse(tracer.wall(), self._correlation_id, name, candidate.model, status, metadata, detail)
+        )
+
+    def tools(self, wanted: RunTools, outcomes: Sequence[ToolOutcome]) -> None:
+        tracer = self._tracer
+        if tracer is None:
+            return
+        now, shown = tracer.wall(), tracer.include_text
+        for outcome in outcomes:
+            call = outcome.call
+            arguments = call.arguments if shown else None
+            result = outcome.data if shown else None
+            ms = (outcome.ended_at - outcome.started_at) * 1000.0
+            failed = outcome.error is not None
+            tracer.record(TraceTool(now, self._correlation_id, call.id, call.name, ms, failed, arguments, result))
+        names = tuple(outcome.call.name for outcome in outcomes)
+        start = min((outcome.started_at for outcome in outcomes), default=0.0)
+        end = max((outcome.ended_at for outcome in outcomes), default=0.0)
+        tracer.record(TraceBatch(now, self._correlation_id, names, wanted.concurrency, (end - start) * 1000.0))

@@ -1,0 +1,78 @@
+"""What may be given to a model, and to one call. All by name; what is left out has the default described here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from strom.client.config import CompletionConfig
+from strom.client.events import StreamError
+from strom.client.evidence import CompletionMetadata
+from strom.client.failures import StreamFailed
+from strom.client.reply import Reply
+from strom.client.retry import Retry
+from strom.client.tools import ToolLike
+from strom.client.tracer import Tracer
+from strom.transport.types import UpstreamClient
+from strom.upstreams.settings import AuthStyle, Price, ProtocolName, Timeouts
+
+if TYPE_CHECKING:
+    from strom.client.model_core import ModelCore
+
+Unfinished = str | Reply | StreamFailed | StreamError | CompletionMetadata
+
+
+class ModelOptions(TypedDict, total=False):
+    provider: str
+    """A row of the provider table; the model's name then goes out as it is."""
+    base_url: str
+    """With or without /v1."""
+    protocol: ProtocolName
+    api_key: str | None
+    """Empty: the provider's environment variable. None: none is sent."""
+    auth: AuthStyle
+    config: CompletionConfig
+    """Default of every call."""
+    timeouts: Timeouts
+    quirks: Mapping[str, object]
+    """How this server deviates from its protocol (product.md section 4)."""
+    prices: Mapping[str, Price]
+    """By shell pattern of the model's name. A model without a price has no cost."""
+    retry: Retry | None
+    fallbacks: Sequence[ModelCore | str]
+    """Asked in order when a request fails before its first token in a way that another may do better."""
+    tracer: Tracer | None
+    transport: UpstreamClient
+    """In place of the process's connections: for tests."""
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+    environ: Mapping[str, str]
+    """In place of os.environ, for keys."""
+
+
+class CallOptions(TypedDict, total=False):
+    system: str
+    """A system message in front."""
+    config: CompletionConfig
+    temperature: float
+    max_tokens: int
+    num_ctx: int
+    tools: Iterable[ToolLike]
+    run_tools: bool
+    """False: the calls are the answer. Default True."""
+    max_rounds: int | None
+    """Rounds of tool calls, default 10; None: no limit."""
+    final_round: bool
+    """After the last round, one more request without tools (default); False: an error."""
+    parallel_tools: int
+    """How many calls of one turn run at once; 1 by default, 0: all."""
+    tool_context: Any
+    into: Any
+    """The type of the answer: msgspec Struct, dataclass, TypedDict, pydantic model, plain type, or a JSON schema."""
+    repair: bool
+    """One more try when the answer is not of the type. Default False."""
+    retry: Retry | None
+    fallbacks: Sequence[ModelCore | str]
+    correlation_id: str
+    continue_from: Unfinished
+    """Go on deliberately from an incomplete answer: its text, or what carries it."""

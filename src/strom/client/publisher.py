@@ -1,0 +1,115 @@
+"""Canonical events of one request → public events, and what they add up to.
+
+Text and thinking pass as they come; a tool call is published when it is complete. With a shape, text is the JSON of an
+object: it is published as the partial values it amounts to, and not as text.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from strom.client.events import StreamContent, StreamEvent, StreamPartial, StreamThinking, StreamToolCall
+from strom.client.evidence import ToolCall
+from strom.client.partial import NOTHING, PartialJson
+from strom.core.events import (
+    ArgumentsDelta,
+    Block,
+    BlockEnded,
+    BlockStarted,
+    Event,
+    Noted,
+    Started,
+    TextDelta,
+    ThinkingDelta,
+)
+
+SEVERAL_CHOICES = "choices other than the first"
+"""How the Chat decoder notes that the upstream sent a choice nobody asked for."""
+
+
+class Publisher:
+    """`surprise`: a tool call that was not offered, or a second choice; then the rest of the stream is of no interest."""
+
+    __slots__ = ("_open", "_out", "calls", "offers_tools", "partial", "shaped", "surprise", "texts", "thoughts")
+
+    def __init__(self, out: deque[StreamEvent], *, shaped: bool, offers_tools: bool) -> None:
+        self._out = out
+        self._open: dict[int, tuple[Block, list[str]]] = {}
+        self.shaped = shaped
+        self.offers_tools = offers_tools
+        self.partial = PartialJson()
+        self.texts: list[str] = []
+        self.thoughts: list[str] = []
+        self.calls: dict[int, ToolCall] = {}
+        self.surprise: str | None = None
+
+    def publish(self, events: list[Event]) -> None:
+        """All of one read."""
+        grown = False
+        for event in events:
+            kind = type(event)
+            if kind is TextDelta:
+                text: str = event.text  # type: ignore[union-attr]  # its type was just asked for
+                self.texts.append(text)
+                if self.shaped:
+                    self.partial.feed(text)
+                    grown = True
+                else:
+                    self._out.append(StreamContent(text))
+            elif kind is ThinkingDelta:
+                self.thoughts.append(event.text)  # type: ignore[union-attr]
+                self._out.append(StreamThinking(event.text))  # type: ignore[union-attr]
+            else:
+                self._take(event)
+                if self.surprise is not None:
+                    return
+        if grown and (value := self.partial.snapshot()) is not NOTHING:
+            self._out.append(StreamPartial(value))
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    @property
+    def thinking(self) -> str:
+        return "".join(self.thoughts)
+
+    def calls_in_order(self) -> tuple[ToolCall, ...]:
+        return tuple(self.calls[index] for index in sorted(self.calls))
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case ArgumentsDelta(index, text):
+                self._open[index][1].append(text)
+            case BlockStarted(index, block) if block.kind == "tool_call":
+                self._open[index] = (block, [])
+                if not self.offers_tools:
+                    self.surprise = "unexpected_tool_calls"
+            case BlockEnded(index, invalid) if index in self._open:
+                block, pieces = self._open.pop(index)
+                call = self.calls[index] = read_call(block, "".join(pieces), invalid)
+                self._out.append(StreamToolCall(call))
+            case Noted(what) if what == SEVERAL_CHOICES:
+                self.surprise = "invalid_stream_event"
+            case Started():
+                self._open.clear()  # another attempt
+            case _:
+                pass
+
+
+def read_call(block: Block, raw: str, invalid: str) -> ToolCall:
+    """Arguments are parsed once, here; "" counts as {}."""
+    arguments: Any = {}
+    if block.custom:
+        return ToolCall(block.call_id, block.name, {"input": raw}, raw)
+    if raw and not invalid:
+        try:
+            arguments = msgspec.json.decode(raw)
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+            invalid = f"the arguments are not valid JSON: {error}"
+        if not invalid and not isinstance(arguments, dict):
+            invalid = "the arguments are not a JSON object"
+    return ToolCall(block.call_id, block.name, {} if invalid else arguments, raw, invalid)

@@ -1,0 +1,127 @@
+"""From a Python type to a JSON schema and back: msgspec Structs, dataclasses, TypedDicts, pydantic models, plain types.
+
+pydantic is never imported here: a model brings its own schema and validation, which are recognised by their names. A type whose
+JSON is no object is wrapped in one, `{"value": …}`, since providers demand an object at the root.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from strom.client.schema_check import problem_with
+
+Schema = dict[str, Any]
+
+
+class ShapeError(ValueError):
+    """Data that is not of the type; the text says where and why, for the model as well."""
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """A type as JSON. `convert` takes decoded JSON and raises ShapeError; `name` is a legal name for the schema."""
+
+    name: str
+    schema: Schema
+    convert: Callable[[Any], Any]
+
+    @property
+    def schema_text(self) -> str:
+        return json.dumps(self.schema, ensure_ascii=False, separators=(",", ":"))
+
+
+def shape_of(kind: Any) -> Shape:
+    """The shape of a type, or of a JSON schema given as a dict; always an object at the root."""
+    if isinstance(kind, Mapping):
+        schema = dict(kind)
+        return Shape(_legal(str(schema.get("title", "response"))), schema, lambda value: _checked(value, schema))
+    schema = schema_of(kind)
+    name = _legal(getattr(kind, "__name__", "response"))
+    if schema.get("type") == "object" or "anyOf" in schema:
+        return Shape(name, schema, converter(kind))
+    inner = converter(kind)
+    definitions = schema.pop("$defs", None)
+    wrapped: Schema = {"type": "object", "properties": {"value": schema}, "required": ["value"]}
+    if definitions:
+        wrapped["$defs"] = definitions
+    return Shape(name, wrapped, lambda value: inner(_unwrapped(value)))
+
+
+def schema_of(kind: Any) -> Schema:
+    """The JSON schema of a type, without a reference at its root."""
+    if is_pydantic(kind):
+        schema: Schema = kind.model_json_schema()
+        return schema
+    try:
+        return _inlined(msgspec.json.schema(kind))
+    except TypeError as error:
+        raise TypeError(f"{kind!r} has no JSON schema: {error}") from None
+
+
+def converter(kind: Any) -> Callable[[Any], Any]:
+    """Decoded JSON → the type. Raises ShapeError."""
+    if is_pydantic(kind):
+        return lambda value: _pydantic(kind, value)
+    return lambda value: _msgspec(kind, value)
+
+
+def is_pydantic(kind: Any) -> bool:
+    return hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate")
+
+
+def read_json(text: str) -> Any:
+    """Decoded JSON. Raises ShapeError."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+        raise ShapeError(f"not valid JSON: {error}") from None
+
+
+def _pydantic(kind: Any, value: Any) -> Any:
+    try:
+        return kind.model_validate(value)
+    except ValueError as error:  # pydantic's ValidationError is one
+        raise ShapeError(str(error)) from error
+
+
+def _msgspec(kind: Any, value: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ShapeError(str(error)) from None
+
+
+def _checked(value: Any, schema: Schema) -> Any:
+    problem = problem_with(value, schema)
+    if problem:
+        raise ShapeError(problem)
+    return value
+
+
+def _unwrapped(value: Any) -> Any:
+    if isinstance(value, dict) and value.keys() == {"value"}:
+        return value["value"]
+    raise ShapeError('expected an object with one member "value"')
+
+
+def _inlined(schema: Schema) -> Schema:
+    """The definition that the root refers to, in its place."""
+    reference = schema.get("$ref", "")
+    if not reference:
+        return schema
+    name = reference.rpartition("/")[2]
+    definitions = dict(schema["$defs"])
+    root = dict(definitions[name])
+    if reference not in json.dumps(definitions):
+        del definitions[name]
+    if definitions:
+        root["$defs"] = definitions
+    return root
+
+
+def _legal(name: str) -> str:
+    """Source: openai-python ResponseFormatJSONSchema: a-z, A-Z, 0-9, underscores and dashes, at most 64 characters."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)[:64] or "response"

@@ -1,0 +1,240 @@
+"""The sync shell: carries out what the run asks for, in the reader's thread, with the network on the background loop.
+
+The loop's thread only reads sockets and notes the time; decoding, tools and callbacks run in the thread that reads the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from strom.client.events import StreamChunk, StreamContent, StreamDone, StreamEvent
+from strom.client.failures import StreamMisuse
+from strom.client.mailbox import Clock, Mailbox
+from strom.client.network import background_loop, client_for, wait_for
+from strom.client.reply import Reply
+from strom.client.run import Run
+from strom.client.signals import Ask, LetGo, Listen, Over, Pause, Received, RunTools, Send, Signal
+from strom.client.stream_base import BUSY, StreamBase
+from strom.client.tool_running import ToolBox
+from strom.transport.types import UpstreamClient
+
+LONGEST_WAIT_S = 3600.0
+_Item = tuple[Mailbox | None, Signal | None]
+
+
+class Stream(StreamBase):
+    """A stream of events: iterate it once, to its one terminal event.
+
+    Nothing is sent before the first event is asked for. Leave it early only by `close`, `cancel`, or the end of a `with`.
+
+        with model.stream("Hello") as stream:
+            for event in stream:
+                ...
+            reply = stream.reply()
+    """
+
+    def __init__(self, run: Run, tools: ToolBox, clock: Clock, transport: UpstreamClient | None) -> None:
+        super().__init__(run, tools, clock, transport)
+        self._busy = threading.Lock()
+        self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+
+    # -- reading
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        self._begin_reading()
+        return self
+
+    def __next__(self) -> StreamEvent:
+        try:
+            event = self._events.popleft()
+        except IndexError:
+            event = self._wait()
+        if self._run.over and not self._events:
+            self._run.delivered()
+        return event
+
+    def text(self) -> Iterator[str]:
+        """The answer's text alone. Raises StreamFailed after the last piece unless the answer is complete."""
+        self._begin_reading()
+        return self._text()
+
+    def chunks(self) -> Iterator[StreamChunk | StreamDone]:
+        """Pieces of text and thinking, then one StreamDone; a failure is raised, and there is no StreamDone."""
+        self._begin_reading()
+        return self._chunks()
+
+    def reply(self) -> Reply:
+        """The whole reply, after reading what is left. Raises StreamFailed, which carries the evidence."""
+        for _ in self._rest():
+            pass
+        return self._result()
+
+    # -- leaving
+
+    def close(self) -> None:
+        """Closes the exchange. No terminal event follows; timing and evidence stay."""
+        self._closed = True
+        self._leave()
+
+    def cancel(self) -> None:
+        """Closes the exchange; the reader is given StreamError(cancelled). From any thread; no effect after the end."""
+        self._cancel_asked = True
+        self._leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        mailbox = getattr(self, "_mailbox", None)
+        if mailbox is not None:
+            mailbox.let_go_threadsafe(whole=False)
+
+    # -- inside
+
+    def _text(self) -> Iterator[str]:
+        try:
+            for event in self._rest():
+                if type(event) is StreamContent:
+                    yield event.text
+            self._result()
+        finally:
+            if not self._run.over:
+                self.close()
+
+    def _chunks(self) -> Iterator[StreamChunk | StreamDone]:
+        try:
+            for event in self._rest():
+                chunk = self._chunk(event)
+                if chunk is not None:
+                    yield chunk
+            yield self._done()
+        finally:
+            if not self._run.over:
+                self.close()
+
+    def _rest(self) -> Iterator[StreamEvent]:
+        while True:
+            try:
+                event = self.__next__()
+            except StopIteration:
+                return
+            yield event
+
+    def _wait(self) -> StreamEvent:
+        """The next event, when none is there yet."""
+        if not self._busy.acquire(blocking=False):
+            raise StreamMisuse(BUSY)
+        try:
+            while not self._events:
+                self._obey()
+                if not self._step() and not self._events:
+                    raise StopIteration
+            return self._events.popleft()
+        except StopIteration:
+            raise
+        except BaseException:
+            self._run.close(self._clock())
+            self._settle()
+            raise
+        finally:
+            self._busy.release()
+
+    def _leave(self) -> None:
+        if not self._busy.acquire(blocking=False):
+            self._inbox.put((None, None))  # the reader wakes, and obeys
+            return
+        try:
+            self._obey()
+        finally:
+            self._busy.release()
+
+    def _obey(self) -> None:
+        """What was asked for from outside."""
+        run = self._run
+        if self._closed:
+            run.close(self._clock())
+        elif self._cancel_asked:
+            run.cancel(self._clock())
+        self._settle()
+
+    def _settle(self) -> None:
+        """Once the run is over, its exchange is let go, whether or not somebody reads on."""
+        while self._run.over and not isinstance(action := self._run.action(), Over):
+            if isinstance(action, LetGo):
+                self._let_go(whole=action.whole)
+
+    def _step(self) -> bool:
+        """Carries out one action; False when there is none left."""
+        match self._run.action():
+            case Listen(deadline):
+                self._listen(deadline)
+            case Send() as wanted:
+                self._send(wanted)
+            case LetGo(whole):
+                self._let_go(whole=whole)
+            case RunTools() as wanted:
+                self._run.ran(self._tools.run(wanted, wait_for))
+            case Pause(seconds):
+                self._pause(seconds)
+            case Ask(request):
+                self._ask(Ask(request))
+            case Over():
+                return False
+        return True
+
+    def _send(self, wanted: Send) -> None:
+        loop = background_loop()
+        mailbox = self._mailbox = Mailbox(loop, self._clock, self._inbox.put)
+        client = self._transport or client_for(loop)
+        loop.call_soon_threadsafe(mailbox.send, client, wanted)
+
+    def _let_go(self, *, whole: bool) -> None:
+        mailbox, self._mailbox = self._mailbox, None
+        if mailbox is not None:
+            mailbox.let_go_threadsafe(whole=whole)
+
+    def _listen(self, deadline: float) -> None:
+        try:
+            self._handle(self._inbox.get(timeout=min(max(0.0, deadline - self._clock()), LONGEST_WAIT_S)))
+            while not self._inbox.empty():
+                self._handle(self._inbox.get())
+        except queue.Empty:
+            self._run.tick(self._clock())
+        self._settle()
+
+    def _handle(self, item: _Item) -> None:
+        mailbox, signal = item
+        if signal is None:
+            self._obey()
+        elif mailbox is self._mailbox and mailbox is not None:
+            if type(signal) is Received:
+                mailbox.taken(len(signal.data))
+            self._run.take(signal)
+
+    def _pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not self._run.over and (left := end - time.monotonic()) > 0:
+            try:
+                self._handle(self._inbox.get(timeout=left))
+            except queue.Empty:
+                return
+
+    def _ask(self, wanted: Ask) -> None:
+        retry = self._run.job.retry
+        assert retry is not None
+        assert retry.admission is not None
+        answer = retry.admission(wanted.request)
+        if asyncio.iscoroutine(answer):
+            answer = wait_for(answer)
+        self._run.admitted(answer, self._clock())  # type: ignore[arg-type]  # a coroutine has been awaited

@@ -1,0 +1,132 @@
+"""What a program did with models, for whoever wants to look: calls, responses, tools, batches, tied by correlation ids.
+
+A call is recorded when it is dispatched, its response when a terminal event came; a stream that was closed early has a call
+and no response. No text of a message and no argument stands in an event unless `include_text` is set. Sinks get every event
+as it is recorded; exporters hang on there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from strom.client.evidence import CompletionMetadata
+
+
+class TraceCall(msgspec.Struct, frozen=True):
+    """A request went out."""
+
+    at: float
+    """Unix seconds."""
+    correlation_id: str
+    provider: str
+    model: str
+    messages: int
+    tools: tuple[str, ...] = ()
+    text: str | None = None
+
+    def summary(self) -> str:
+        return f"{self.provider}/{self.model} called with {self.messages} messages, {len(self.tools)} tools"
+
+
+class TraceResponse(msgspec.Struct, frozen=True):
+    """A request ended. `status`: completed, or the reason of the failure. In `metadata` texts are empty by default."""
+
+    at: float
+    correlation_id: str
+    provider: str
+    model: str
+    status: str
+    metadata: CompletionMetadata
+    detail: str | None = None
+
+    def summary(self) -> str:
+        return f"{self.provider}/{self.model} {self.status} after {self.metadata.timing.request_duration_ms} ms"
+
+
+class TraceTool(msgspec.Struct, frozen=True):
+    at: float
+    correlation_id: str
+    call_id: str
+    name: str
+    ms: float
+    failed: bool
+    arguments: dict[str, Any] | None = None
+    result: Any = None
+
+    def summary(self) -> str:
+        return f"tool {self.name} {'failed' if self.failed else 'ran'} in {self.ms:.1f} ms"
+
+
+class TraceBatch(msgspec.Struct, frozen=True):
+    """The calls of one turn, run together."""
+
+    at: float
+    correlation_id: str
+    names: tuple[str, ...]
+    concurrency: int
+    ms: float
+
+    def summary(self) -> str:
+        return f"{len(self.names)} tool calls in {self.ms:.1f} ms"
+
+
+TraceEvent = TraceCall | TraceResponse | TraceTool | TraceBatch
+EventT = TypeVar("EventT", TraceCall, TraceResponse, TraceTool, TraceBatch)
+Sink = Callable[[TraceEvent], None]
+
+
+class Tracer:
+    """Keeps the last `capacity` events; appending is safe from several threads.
+
+    >>> tracer = Tracer()
+    >>> tracer.events(TraceCall)
+    []
+    """
+
+    def __init__(
+        self, *, include_text: bool = False, capacity: int = 10_000, wall: Callable[[], float] = time.time
+    ) -> None:
+        self.include_text = include_text
+        self.enabled = True
+        self.wall = wall
+        self._events: deque[TraceEvent] = deque(maxlen=capacity)
+        self._sinks: list[Sink] = []
+
+    def record(self, event: TraceEvent) -> None:
+        if not self.enabled:
+            return
+        self._events.append(event)
+        for sink in self._sinks:
+            sink(event)
+
+    def add_sink(self, sink: Sink) -> None:
+        """`sink` is called with every event, in the thread that records it; it should return soon and must not raise."""
+        self._sinks.append(sink)
+
+    def clear(self) -> None:
+        self._events.clear()
+
+    def events(
+        self,
+        kind: type[EventT] | None = None,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        correlation_id: str | None = None,
+        where: Callable[[TraceEvent], bool] | None = None,
+    ) -> list[TraceEvent]:
+        """Recorded events that pass every filter, oldest first."""
+        return [
+            event
+            for event in list(self._events)
+            if (kind is None or isinstance(event, kind))
+            and (since is None or event.at >= since)
+            and (until is None or event.at <= until)
+            and (correlation_id is None or event.correlation_id == correlation_id)
+            and (where is None or where(event))
+        ]
