@@ -26,8 +26,10 @@ from strom.server.app import App
 from strom.server.models import ModelLister
 from strom.server.pages import Pages
 from strom.server.platform import Platform
+from strom.server.responses import Archive, Responses
 from strom.startup import Announcement, find_backends
-from strom.stores.table import open_store
+from strom.stores.responses import ResponseLimits
+from strom.stores.table import open_response_store, open_store
 from strom.supervisor import supervise
 from strom.transport.client import NativeClient
 from strom.transport.listener import Listener
@@ -67,6 +69,17 @@ def call_settings(settings: Settings) -> CallSettings:
     return CallSettings(server.heartbeat_s, name, server.reasoning, server.max_reply_bytes)
 
 
+def make_responses(gateway: Gateway, settings: Settings) -> Responses:
+    """Made inside a running loop. Raises ConfigError when the store cannot be opened."""
+    table = settings.store
+    if not table.responses:
+        return Responses(gateway, None)
+    limits = ResponseLimits(table.response_retention_s, table.max_responses, table.max_response_bytes)
+    store = open_response_store(settings.store_url, limits)
+    archive = Archive(store, shared=settings.server.workers > 1)
+    return Responses(gateway, archive, table.max_background)
+
+
 class Runtime:
     """Made inside a running loop. `handle` is the transport's handler."""
 
@@ -77,7 +90,8 @@ class Runtime:
         clock = LoopClock(asyncio.get_running_loop())
         services = Services(self.client, self.store, call_settings(settings), clock)
         self.gateway = Gateway(services, CODECS, make_state(settings))
-        self.app = App(self.gateway, Pages(self.gateway), ModelLister(self.gateway), Platform(self.gateway, self.store))
+        platform, responses = Platform(self.gateway, self.store), make_responses(self.gateway, settings)
+        self.app = App(self.gateway, Pages(self.gateway), ModelLister(self.gateway), platform, responses)
 
     def handle(self, exchange: Exchange) -> None:
         self.app.handle(exchange)

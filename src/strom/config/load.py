@@ -116,6 +116,7 @@ def _resolve(document: Document, overrides: Overrides, environment: Environment)
     return Settings(
         server=document.server,
         store_url=document.store.url,
+        store=document.store,
         shared_url=document.shared.url,
         auth=document.auth,
         providers=providers,

@@ -54,7 +54,18 @@ class ServerSettings(msgspec.Struct, frozen=True):
 
 
 class StoreTable(msgspec.Struct, frozen=True):
+    """`[store]`. Records, and responses for clients of the Responses API that did not say `store: false`."""
+
     url: Words = "sqlite:///strom.db"
+    responses: bool = True
+    """False: no response is stored, whatever the client says."""
+    response_retention_s: Seconds = 3600.0
+    """How long a response is kept after its end."""
+    max_responses: Positive = 10_000
+    max_response_bytes: Positive = 268_435_456
+    """All responses together; the oldest make room."""
+    max_background: Positive = 32
+    """Background responses that run at once, in each process."""
 
 
 class SharedTable(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ import ipaddress
 
 import msgspec
 
-from strom.config.schema import AuthSettings, LogLevel, ServerSettings
+from strom.config.schema import AuthSettings, LogLevel, ServerSettings, StoreTable
 from strom.core.access import KeySettings, PolicySettings
 from strom.upstreams.settings import ModelSettings, ProtocolName, ProviderSettings, Secret
 
@@ -36,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     server: ServerSettings = ServerSettings()
     store_url: str = "sqlite:///strom.db"
+    store: StoreTable = StoreTable()
     shared_url: str = "memory://"
     auth: AuthSettings = AuthSettings()
     providers: dict[str, ProviderSettings] = {}

@@ -26,12 +26,15 @@ from strom.server.models import ModelLister
 from strom.server.ollama import OllamaPages, load_answer
 from strom.server.pages import Pages
 from strom.server.platform import Platform
+from strom.server.responses import Responses
+from strom.server.responses.endpoints import BELOW as BELOW_RESPONSES
+from strom.server.responses.endpoints import PATH as RESPONSES_PATH
 from strom.transport.types import Exchange
 
 LOG = logging.getLogger("strom.server")
 CALL_PATHS: dict[str, Codec] = {
     "/v1/chat/completions": CODECS["openai-chat"],
-    "/v1/responses": CODECS["openai-responses"],
+    RESPONSES_PATH: CODECS["openai-responses"],
     "/v1/messages": CODECS["anthropic"],
     "/api/chat": CODECS["ollama"],
     "/api/generate": GENERATE_CODEC,
@@ -46,8 +49,17 @@ Endpoint = Callable[[Exchange], Coroutine[object, object, None]]
 class App:
     """`handle` is the transport's handler. `tasks` are answers under way that are no model calls."""
 
-    def __init__(self, gateway: Gateway, pages: Pages, models: ModelLister, platform: Platform) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        pages: Pages,
+        models: ModelLister,
+        platform: Platform,
+        responses: Responses | None = None,
+    ) -> None:
+        """`responses` None: none are stored."""
         self._gateway = gateway
+        self._responses = responses or Responses(gateway, None)
         self._pages = pages
         self._tasks: set[asyncio.Task[None]] = set()
         counter, ollama, embedder = TokenCounter(gateway), OllamaPages(gateway, models), Embedder(gateway)
@@ -75,7 +87,7 @@ class App:
         head = exchange.head
         codec = CALL_PATHS.get(head.path)
         if codec is not None and (head.method == "POST" or exchange.refusal is not None):
-            self._gateway.handle_call(exchange, codec, AT_ONCE.get(head.path))
+            self._call(exchange, codec)
             return
         try:
             if exchange.refusal is not None:
@@ -94,6 +106,16 @@ class App:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._responses.close()
+
+    def _call(self, exchange: Exchange, codec: Codec) -> None:
+        path = exchange.head.path
+        if path != RESPONSES_PATH:
+            self._gateway.handle_call(exchange, codec, AT_ONCE.get(path))
+            return
+        rest = self._responses.create(exchange)
+        if rest is not None:
+            self._start(exchange, lambda _: rest)
 
     def _find(self, exchange: Exchange) -> Endpoint:
         method, path = exchange.head.method, exchange.head.path
@@ -101,6 +123,8 @@ class App:
         endpoint = tables.get(method, {}).get(path)
         if endpoint is not None:
             return endpoint
+        if path.startswith(BELOW_RESPONSES):
+            return self._responses.below
         for prefix, below in self._get_below.items():
             if path.startswith(prefix) and len(path) > len(prefix):
                 if method not in ("GET", "HEAD"):
@@ -141,6 +165,8 @@ class App:
             return codecs["anthropic"]
         if path.startswith("/api/") and "ollama" in codecs:
             return codecs["ollama"]
+        if path.startswith(RESPONSES_PATH):
+            return codecs["openai-responses"]
         return codecs["openai-chat"]
 
 

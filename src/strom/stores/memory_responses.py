@@ -97,6 +97,12 @@ class MemoryResponses:
         with self._lock:
             return {place for place in places if (entry := self._entries.get(place)) is None or entry.cancel}
 
+    def sweep(self) -> None:
+        with self._lock:
+            for place, entry in list(self._entries.items()):
+                if self._is_old(entry):
+                    self._remove(place)
+
     def close(self) -> None:
         with self._lock:
             self._entries.clear()

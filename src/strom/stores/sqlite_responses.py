@@ -137,6 +137,10 @@ class SqliteResponses:
         with self._transaction() as run:
             return {place for place in places if (row := run(query, place).fetchone()) is None or row[0]}
 
+    def sweep(self) -> None:
+        with self._transaction() as run:
+            run("DELETE FROM responses WHERE expires_at <= ?", (self._wall(),))
+
     def close(self) -> None:
         with self._lock:
             self._connection.close()
