@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from strom.asgi import AsgiAdapter
+from strom.transport.asgi import AsgiAdapter
 from strom.transport.types import Exchange, ServerLimits
 from tests.transport.fakes import GET, post, request
 from tests.transport.loops import on_both_loops

@@ -225,12 +225,17 @@ def test_which_variable_counts() -> None:
         ("other.test, up.test", "up.test", True),
         ("127.0.0.1", "127.0.0.1", True),
         ("127.0.0.0/8", "127.1.2.3", True),
-        ("10.0.0.0/8", "127.1.2.3", False),
-        ("::1", "::1", True),
-        ("[::1]:80", "::1", True),
-        ("[::1]:81", "::1", False),
+        ("10.0.0.0/8", "11.1.2.3", False),
+        ("2001:db8::1", "2001:db8::1", True),
+        ("[2001:db8::1]:80", "2001:db8::1", True),
+        ("[2001:db8::1]:81", "2001:db8::1", False),
         ("", "up.test", False),
     ],
 )
 def test_no_proxy(entry: str, host: str, *, exempt: bool) -> None:
     assert (chosen({"http_proxy": "a:1", "NO_PROXY": entry}, host=host) is None) is exempt
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "::1", "LOCALHOST."])
+def test_loopback_is_never_asked_through_a_proxy(host: str) -> None:
+    assert chosen({"http_proxy": "a:1", "ALL_PROXY": "b:2"}, host=host) is None

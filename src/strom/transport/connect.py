@@ -42,7 +42,7 @@ class Proxy(msgspec.Struct, frozen=True):
 
 
 class Proxies:
-    """Which proxy an origin is reached through, as an environment says."""
+    """Which proxy an origin is reached through, as an environment says; loopback addresses never are."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._by_scheme = {scheme: _parse_proxy(_read(environ, f"{scheme}_proxy")) for scheme in ("http", "https")}
@@ -53,9 +53,19 @@ class Proxies:
 
     def choose(self, origin: Origin) -> Proxy | None:
         proxy = self._by_scheme[origin.scheme]
-        if proxy is None or any(_matches(entry, origin) for entry in self._exempt):
+        if proxy is None or _is_loopback(origin.host) or any(_matches(entry, origin) for entry in self._exempt):
             return None
         return proxy
+
+
+def _is_loopback(host: str) -> bool:
+    """A proxy elsewhere cannot reach this machine's loopback, and one here is no way to it either."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _read(environ: Mapping[str, str], name: str) -> str:
