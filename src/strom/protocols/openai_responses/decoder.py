@@ -49,6 +49,8 @@ class Decoder:
             frames = [frame for frame in self._parser.feed(data) if not is_silent(frame)]
             for frame in frames[:-1]:
                 self._take(frame, events)
+                if self._reader.ended:
+                    return events
             if frames:
                 self._take_last(frames[-1], events)
         except StromError as error:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from msgspec import Raw
+
 from strom.core.errors import StromError
 from strom.core.events import (
     ArgumentsDelta,
@@ -38,7 +40,16 @@ from strom.protocols.openai_responses import carry
 from strom.protocols.openai_responses.errors import error_event
 from strom.protocols.openai_responses.meanings import incomplete_reason, usage_json
 from strom.protocols.openai_responses.response import ResponseObject, response_id, with_block
-from strom.protocols.openai_responses.schema import ENCODE, NAME, single_line
+from strom.protocols.openai_responses.schema import (
+    ENCODE,
+    ITEM_ID,
+    NAME,
+    members_of,
+    object_of,
+    read,
+    single_line,
+    word,
+)
 from strom.protocols.openai_responses.writing import (
     CallItem,
     CustomCallItem,
@@ -190,9 +201,8 @@ class Encoder:
 
     # --- items ---
 
-    def _new_id(self, prefix: str, block: Block) -> str:
+    def _new_id(self, prefix: str, identity: str) -> str:
         """The upstream's own id of the item, as long as it is unique; ours otherwise."""
-        identity = block.item_id
         if not identity or identity in self._ids:
             identity = f"{prefix}{self._context.reply_id}_{len(self.output)}"
         self._ids.add(identity)
@@ -226,14 +236,14 @@ class Encoder:
         place = len(self.output)
         self._live_type, self._live_index = ArgumentsDelta, index
         if block.custom:
-            return self._open(CustomCallItem(self._new_id("ctc_", block), place, block))
-        return self._open(CallItem(self._new_id("fc_", block), place, block))
+            return self._open(CustomCallItem(self._new_id("ctc_", block.item_id), place, block))
+        return self._open(CallItem(self._new_id("fc_", block.item_id), place, block))
 
     def _redacted(self, block: Block) -> bytes:
         if self._context.reasoning != "native":
             self._block = None
             return b""
-        item = ReasoningItem(self._new_id(carry.REASONING_ID, block), len(self.output))
+        item = ReasoningItem(self._new_id(carry.REASONING_ID, block.item_id), len(self.output))
         opening = self._open(item)
         item.encrypted = carry.pack(block.protocol, carry.REDACTED, block.data)
         return opening
@@ -242,9 +252,12 @@ class Encoder:
         self._block = None
         if block.protocol != NAME:
             return b""
-        item = single_line(block.data.encode())
-        self.output.append(item)
-        return self._write(whole_item(len(self.output) - 1, item))
+        data = block.data.encode()
+        told = word(read(ITEM_ID, data).id)
+        identity = self._new_id("item_", told)
+        item = data if identity == told else object_of({**members_of(data), "id": Raw(ENCODE(identity))})
+        self.output.append(single_line(item))
+        return self._write(whole_item(len(self.output) - 1, self.output[-1]))
 
     def _on_text(self, event: TextDelta) -> bytes:
         block = self._block
@@ -253,7 +266,7 @@ class Encoder:
         opening = b""
         if self._item is None:
             item_type = RefusalItem if block.kind == "refusal" else TextItem
-            opening = self._open(item_type(self._new_id("msg_", block), len(self.output)))
+            opening = self._open(item_type(self._new_id("msg_", block.item_id), len(self.output)))
         self._live_type, self._live_index = TextDelta, event.index
         return opening + self._delta(event.text)
 
@@ -269,9 +282,9 @@ class Encoder:
     def _open_thinking(self, block: Block) -> bytes:
         place = len(self.output)
         if self._context.reasoning == "text":
-            opening = self._open(TextItem(self._new_id("msg_", Block("text")), place))
+            opening = self._open(TextItem(self._new_id("msg_", ""), place))
             return opening + self._delta(THINK_OPEN)
-        item = ReasoningItem(self._new_id(carry.REASONING_ID, block), place)
+        item = ReasoningItem(self._new_id(carry.REASONING_ID, block.item_id), place)
         return self._open(item) + self._write([item.opening_part()])
 
     def _on_arguments(self, event: ArgumentsDelta) -> bytes:
@@ -289,7 +302,7 @@ class Encoder:
             return b""
         opening = b""
         if self._item is None:  # a signature without text
-            opening = self._open(ReasoningItem(self._new_id(carry.REASONING_ID, self._block), len(self.output)))
+            opening = self._open(ReasoningItem(self._new_id(carry.REASONING_ID, self._block.item_id), len(self.output)))
         item = self._item
         if isinstance(item, ReasoningItem):
             item.encrypted += (

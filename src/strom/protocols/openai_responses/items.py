@@ -220,11 +220,19 @@ class Call(Item):
 class Opaque(Item):
     """An item only this protocol knows (web_search_call, mcp_call, compaction …): passed on whole, when it is complete."""
 
-    __slots__ = ()
+    __slots__ = ("_raw",)
+
+    def __init__(self, kind: str, key: str, place: int, board: Board) -> None:
+        super().__init__(kind, key, place, board)
+        self._raw = Raw()
+
+    def remember(self, raw: Raw) -> None:
+        """What the item was at its start: all that there is if it is never finished."""
+        self._raw = raw
 
     def finish(self, wire: ItemIn, raw: Raw) -> None:
         if not self.is_done:
-            data = schema.text_of(raw) if schema.present(raw) else "{}"
+            data = schema.text_of(raw if schema.present(raw) else self._raw)
             self.lane.start(Block("opaque", name=self.kind, data=data, protocol=NAME, item_id=self.key))
         super().finish(wire, raw)
 

@@ -69,9 +69,9 @@ def read_usage(raw: Raw) -> Usage | None:
         return None
     try:
         wire = read(_USAGE, raw)
-        into, out = _details(wire.input_tokens_details), _details(wire.output_tokens_details)
     except ValueError:
         return None
+    into, out = _details(wire.input_tokens_details), _details(wire.output_tokens_details)
     usage = Usage(
         number(wire.input_tokens),
         number(wire.output_tokens),
@@ -83,7 +83,10 @@ def read_usage(raw: Raw) -> Usage | None:
 
 
 def _details(raw: Raw) -> _Details:
-    return read(_DETAILS, raw) if present(raw) else _Details()
+    try:
+        return read(_DETAILS, raw) if present(raw) else _Details()
+    except ValueError:
+        return _Details()
 
 
 def is_full_usage(raw: Raw) -> bool:
@@ -92,11 +95,11 @@ def is_full_usage(raw: Raw) -> bool:
         return False
     try:
         wire = read(_USAGE, raw)
-        into, out = wire.input_tokens_details, wire.output_tokens_details
-        legible = not present(into) or number(_details(into).cached_tokens) is not None
-        legible = legible and (not present(out) or number(_details(out).reasoning_tokens) is not None)
     except ValueError:
         return False
+    into, out = wire.input_tokens_details, wire.output_tokens_details
+    legible = not present(into) or number(_details(into).cached_tokens) is not None
+    legible = legible and (not present(out) or number(_details(out).reasoning_tokens) is not None)
     return legible and None not in (number(wire.input_tokens), number(wire.output_tokens), number(wire.total_tokens))
 
 
@@ -105,13 +108,13 @@ def usage_json(usage: Usage | None, input_estimate: int, output_characters: int)
     usage = usage or Usage()
     into = usage.input_tokens if usage.input_tokens is not None else input_estimate
     out = usage.output_tokens if usage.output_tokens is not None else estimate_tokens(output_characters)
-    details = {"cached_tokens": usage.cached_tokens or 0}
-    if usage.cache_write_tokens is not None:
-        details["cache_write_tokens"] = usage.cache_write_tokens
     return ENCODE(
         {
             "input_tokens": into,
-            "input_tokens_details": details,
+            "input_tokens_details": {
+                "cached_tokens": usage.cached_tokens or 0,
+                "cache_write_tokens": usage.cache_write_tokens or 0,
+            },
             "output_tokens": out,
             "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens or 0},
             "total_tokens": into + out,

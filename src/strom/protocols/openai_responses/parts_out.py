@@ -12,6 +12,7 @@ from strom.core.messages import (
     DocumentPart,
     ImagePart,
     OpaquePart,
+    Part,
     RefusalPart,
     TextPart,
     ThinkingPart,
@@ -22,17 +23,6 @@ from strom.protocols.codec import Quirks
 from strom.protocols.openai_responses.schema import NAME
 from strom.protocols.openai_responses.tools_out import Wire
 
-Content = (
-    TextPart
-    | ImagePart
-    | DocumentPart
-    | AudioPart
-    | RefusalPart
-    | ThinkingPart
-    | OpaquePart
-    | ToolCallPart
-    | ToolResultPart
-)
 _PDF = "application/pdf"
 
 
@@ -43,7 +33,7 @@ class PartEncoder:
         self._quirks = quirks
         self._dropped = dropped
 
-    def input_part(self, part: Content, where: str) -> Wire | Raw | None:
+    def input_part(self, part: Part, where: str) -> Wire | Raw | None:
         """A part of a user, system or developer message, or of a tool's output. None: left out, and named."""
         match part:
             case TextPart(text):

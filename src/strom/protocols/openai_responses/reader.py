@@ -19,7 +19,7 @@ from strom.core.events import Completed, Event, Failed, Finished, Noted, Started
 from strom.protocols.codec import Quirks
 from strom.protocols.openai_responses import schema
 from strom.protocols.openai_responses.blocks import Board
-from strom.protocols.openai_responses.items import CALLS, Call, Item, Message, Reasoning, new_item
+from strom.protocols.openai_responses.items import CALLS, Call, Item, Message, Opaque, Reasoning, new_item
 from strom.protocols.openai_responses.meanings import finished, read_usage
 from strom.protocols.openai_responses.schema import FrameIn, ItemIn, PartIn, ResponseIn, number, word
 from strom.protocols.openai_responses.upstream_errors import error_in_stream
@@ -38,7 +38,7 @@ def parse(frame: Frame) -> FrameIn:
     """The frame's event. Raises StromError: InvalidStreamEvent, or what an error event that is no JSON says."""
     data = frame.data or b""
     try:
-        wire = schema.read(schema.FRAME, data)
+        wire = schema.read(schema.FRAME, schema.checked(data))
     except ValueError as error:
         if frame.event == b"error":
             raise error_in_stream(data) from None
@@ -106,6 +106,8 @@ class StreamReader:
         return self._complete()
 
     def fail(self, error: StromError) -> list[Event]:
+        if self.ended:
+            return []
         self.ended = True
         return [*self._take(), Failed(error)]
 
@@ -162,7 +164,10 @@ class StreamReader:
     def _item_added(self, wire: FrameIn) -> None:
         view = _item(wire.item)
         place = number(wire.output_index)
-        self._open(view, len(self.items) if place is None else place).note(view)
+        item = self._open(view, len(self.items) if place is None else place)
+        item.note(view)
+        if isinstance(item, Opaque):
+            item.remember(wire.item)
 
     def _item_done(self, wire: FrameIn) -> None:
         self._finish_item(_item(wire.item), wire.item, number(wire.output_index))

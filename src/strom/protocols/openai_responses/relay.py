@@ -30,7 +30,6 @@ from strom.protocols.openai_responses.schema import (
     present,
     read,
     single_line,
-    word,
 )
 from strom.protocols.openai_responses.template import DeltaShape, learn
 from strom.wire.sse import Frame, SseParser
@@ -169,7 +168,7 @@ class Relay:
     def _repaired(self, wire: FrameIn, data: bytes, frame: Frame) -> bytes:
         place = self._next
         self._next += 1
-        begins = repair.lifecycle(wire.response, self._template) if wire.type in repair.BEGINNINGS else None
+        begins = self._begun(wire) if wire.type in repair.BEGINNINGS else None
         if wire.type == "response.output_item.done" and present(wire.item):
             self._items.append(single_line(bytes(wire.item)))
         named = frame.event == wire.type.encode()
@@ -191,7 +190,7 @@ class Relay:
         if block is not None:
             changes[self._context.block_name] = block
         if changes:
-            members["response"] = repair.terminal(wire.response, changes)
+            members["response"] = repair.changed(wire.response, changes)
         self.response = bytes(members.get("response", Raw(b"{}")))
         if not changes and number(wire.sequence_number) == self._next and frame.event == wire.type.encode():
             return frame.raw
@@ -199,22 +198,24 @@ class Relay:
         members["sequence_number"] = Raw(b"%d" % self._next)
         return repair.framed(wire, members)
 
+    def _begun(self, wire: FrameIn) -> Raw | None:
+        """The Response object of a beginning, with what it lacked; None when it lacked nothing."""
+        names = repair.lacking(wire.response)
+        if not names:
+            return None
+        whole = members_of(self._own.begun())
+        return repair.changed(wire.response, {name: bytes(whole[name]) for name in names})
+
     def _lacking(self, wire: FrameIn) -> dict[str, bytes]:
         """Members of the final Response object that are missing or of no use to a client."""
         response = read(RESPONSE, wire.response) if present(wire.response) else ResponseIn()
-        template = self._own.ended(self._items, self._usage_json(), None)
-        changes = {
-            name: bytes(template[name])
-            for name in ("id", "object", "created_at", "model")
-            if getattr(response, name) is None
-        }
-        if not word(response.status):
-            changes["status"] = b'"completed"' if wire.type == "response.completed" else b'"incomplete"'
-        if response.output is None or (not response.output and self._items):
-            changes["output"] = bytes(template["output"])
+        whole = self._own.ended(self._items, self._usage_json(), None if wire.type == "response.completed" else "")
+        names = repair.lacking(wire.response)
+        if not response.output and self._items and "output" not in names:
+            names.append("output")
         if not is_full_usage(response.usage):
-            changes["usage"] = bytes(template["usage"])
-        return changes
+            names.append("usage")
+        return {name: bytes(whole[name]) for name in names}
 
     @property
     def _own(self) -> ResponseObject:
@@ -223,10 +224,6 @@ class Relay:
             identity = self.evidence.response_id or response_id("", self._context.reply_id)
             self._object = ResponseObject(self._context, identity)
         return self._object
-
-    @property
-    def _template(self) -> dict[str, Raw]:
-        return members_of(self._own.begun())
 
     def _usage_json(self) -> bytes:
         return usage_json(self.evidence.usage, self._context.input_estimate, self.evidence.output_characters)

@@ -35,6 +35,17 @@ _CALLS = frozenset(
 _ITEMS = frozenset(("response.output_item.added", "response.output_item.done"))
 _OF_AN_ITEM = _CONTENT | _SUMMARY | _CALLS | _ITEMS
 _WITH_LOGPROBS = frozenset(("response.output_text.delta", "response.output_text.done"))
+_DEMANDED = (
+    "id",
+    "object",
+    "created_at",
+    "status",
+    "model",
+    "output",
+    "parallel_tool_calls",
+    "tool_choice",
+    "tools",
+)
 BEGINNINGS = frozenset(("response.created", "response.queued", "response.in_progress"))
 
 
@@ -70,18 +81,14 @@ def _lacks(index: Loose) -> bool:
     return number(index) is None
 
 
-def lifecycle(response: Raw, template: dict[str, Raw]) -> Raw | None:
-    """The Response object of a beginning, with what is demanded of it; None when it has it all."""
+def lacking(response: Raw) -> list[str]:
+    """What a Response object lacks of the members that its type demands."""
     members = _object(response)
-    wanted = ("id", "object", "created_at", "status", "model", "output", "parallel_tool_calls", "tool_choice", "tools")
-    lacking = [name for name in wanted if not present(members.get(name, Raw()))]
-    if not lacking:
-        return None
-    return Raw(object_of({**members, **{name: template[name] for name in lacking}}))
+    return [name for name in _DEMANDED if not present(members.get(name, Raw()))]
 
 
-def terminal(response: Raw, changes: dict[str, bytes]) -> Raw:
-    """The final Response object with these members put in."""
+def changed(response: Raw, changes: dict[str, bytes]) -> Raw:
+    """The Response object with these members put in."""
     return Raw(object_of({**_object(response), **{name: Raw(value) for name, value in changes.items()}}))
 
 

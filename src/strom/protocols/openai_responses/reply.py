@@ -37,7 +37,7 @@ from strom.protocols.openai_responses.decoder import Decoder
 from strom.protocols.openai_responses.encoder import Encoder
 from strom.protocols.openai_responses.meanings import is_full_usage
 from strom.protocols.openai_responses.reader import StreamReader, undecodable
-from strom.protocols.openai_responses.schema import NAME, RESPONSE, members_of, present, read, word
+from strom.protocols.openai_responses.schema import NAME, RESPONSE, checked, members_of, present, read, word
 from strom.protocols.openai_responses.upstream_errors import error_in_stream
 from strom.wire.splice import append_member
 
@@ -62,7 +62,7 @@ def decode_reply(body: bytes, quirks: Quirks) -> list[Event]:
         decoder = Decoder(quirks)
         return decoder.feed(body) + decoder.finish()
     try:
-        response = read(RESPONSE, body)
+        response = read(RESPONSE, checked(body))
     except ValueError as error:
         return [Failed(_no_reply(body, str(error)))]
     status = word(response.status)
@@ -174,7 +174,7 @@ def relay_reply(body: bytes, context: ReplyContext, events: list[Event]) -> byte
         changes = {name: bytes(whole[name]) for name in (*lacking, "object")}
         if not is_full_usage(members.get("usage", Raw())):
             changes["usage"] = bytes(whole["usage"])
-        body = bytes(repair.terminal(Raw(body), changes))
+        body = bytes(repair.changed(Raw(body), changes))
     block = context.block()
     return body if block is None else append_member(body, context.block_name, block)
 

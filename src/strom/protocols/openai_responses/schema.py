@@ -25,8 +25,8 @@ def present(raw: Raw) -> bool:
 
 
 def text_of(raw: Raw) -> str:
-    """The JSON as text. A raw value has not been looked at: what is no UTF-8 in it is replaced."""
-    return bytes(raw).decode("utf-8", "replace")
+    """The JSON as text. Only for values of a document that is `checked`."""
+    return bytes(raw).decode()
 
 
 def read(decoder: msgspec.json.Decoder[Shape], data: bytes | Raw) -> Shape:
@@ -35,6 +35,13 @@ def read(decoder: msgspec.json.Decoder[Shape], data: bytes | Raw) -> Shape:
         return decoder.decode(data)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def checked(data: bytes) -> bytes:
+    """The data, if it is UTF-8: a decoder does not look into what it skips or keeps raw. Raises ValueError."""
+    if not data.isascii():
+        data.decode()
+    return data
 
 
 def word(value: Loose) -> str:
@@ -109,6 +116,13 @@ PART = msgspec.json.Decoder(PartIn)
 
 class IncompleteDetails(msgspec.Struct, frozen=True):
     reason: str | None = None
+
+
+class ItemId(msgspec.Struct, frozen=True):
+    id: Loose = None
+
+
+ITEM_ID = msgspec.json.Decoder(ItemId)
 
 
 class ResponseIn(msgspec.Struct, frozen=True):
