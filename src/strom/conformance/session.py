@@ -26,9 +26,10 @@ class NotJudged(StromError):
 class Answer:
     """A captured answer and what it says. `reading` is empty where there was no success to read."""
 
-    def __init__(self, capture: Capture, reading: Reading) -> None:
+    def __init__(self, capture: Capture, reading: Reading, *, streamed: bool) -> None:
         self.capture = capture
         self.reading = reading
+        self.streamed = streamed
 
     @property
     def refusal(self) -> str:
@@ -70,7 +71,8 @@ class Session:
         if ask not in self._wholes:
             capture = await self.post(self.dialect.path, self.body(ask, stream=False))
             body = parse_body(capture.body) if capture.answered else None
-            self._wholes[ask] = Answer(capture, Reading() if body is None else self.dialect.judge_reply(body))
+            reading = Reading() if body is None else self.dialect.judge_reply(body)
+            self._wholes[ask] = Answer(capture, reading, streamed=False)
         return self._wholes[ask]
 
     async def good_stream(self, ask: Ask) -> Answer:
@@ -121,9 +123,9 @@ class Session:
     async def _stream(self, ask: Ask) -> Answer:
         capture = await self.post(self.dialect.path, self.body(ask, stream=True))
         if capture.status != 200:
-            return Answer(capture, Reading())
+            return Answer(capture, Reading(), streamed=True)
         split = split_events if self.dialect.media_type == "text/event-stream" else split_lines
-        return Answer(capture, self.dialect.judge_stream(split(capture), ask))
+        return Answer(capture, self.dialect.judge_stream(split(capture), ask), streamed=True)
 
     def _refused_field(self, answer: Answer) -> str | None:
         if answer.capture.status != 400:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from strom.conformance.reading import Reading, Topic
 from strom.conformance.report import Finding
+from strom.conformance.session import PLAIN, Answer, Session
 
 
 def passed(detail: str) -> Finding:
@@ -31,6 +32,7 @@ def judge(reading: Reading, topics: tuple[Topic, ...], good: str) -> Finding:
     return noted("; ".join(odd)) if odd else passed(good)
 
 
-def flaws(reading: Reading) -> str:
-    """Every broken rule of an answer that is looked at for something else; "" for none."""
-    return "; ".join(text for _, text in reading.broken)
+async def new_flaws(session: Session, answer: Answer) -> str:
+    """The rules an answer breaks that the plain one of its kind keeps (that one has its own checks); "" for none."""
+    plain = await (session.stream(PLAIN) if answer.streamed else session.whole(PLAIN))
+    return "; ".join(text for topic, text in answer.reading.broken if (topic, text) not in plain.reading.broken)

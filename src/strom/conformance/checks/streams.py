@@ -10,7 +10,7 @@ import ssl
 
 import msgspec
 
-from strom.conformance.checks.findings import failed, flaws, judge, noted, passed, skipped
+from strom.conformance.checks.findings import failed, judge, new_flaws, noted, passed, skipped
 from strom.conformance.report import Finding
 from strom.conformance.session import PLAIN, Session
 
@@ -100,8 +100,8 @@ async def usage_asked(session: Session) -> Finding:
     if answer.capture.status != 200:
         return failed(f"stream_options is refused: {answer.refusal}")
     counts = f"{answer.reading.input_tokens} in, {answer.reading.output_tokens} out"
-    other = [text for topic, text in answer.reading.broken if topic == "terminator"]
-    return failed("; ".join(other)) if other else judge(answer.reading, ("usage",), counts)
+    broken = await new_flaws(session, answer)
+    return failed(broken) if broken else judge(answer.reading, ("usage",), counts)
 
 
 async def generate(session: Session) -> Finding:
@@ -118,7 +118,8 @@ async def generate(session: Session) -> Finding:
     reading = StreamJudge("response").read(split_lines(capture))
     if reading.error is not None:
         return failed(f"an error in the stream: {reading.error}")
-    return failed(flaws(reading)) if reading.broken else passed(f"{len(reading.tokens)} deltas, {reading.finish}")
+    broken = "; ".join(text for _, text in reading.broken)
+    return failed(broken) if broken else passed(f"{len(reading.tokens)} deltas, {reading.finish}")
 
 
 def _coding_of_a_stream(session: Session) -> str:

@@ -11,11 +11,11 @@ import statistics
 
 from strom.conformance.asking import Capture
 from strom.conformance.checks.findings import failed, passed, skipped
-from strom.conformance.dialects.dialect import COUNT_ON, SHORT, Ask
+from strom.conformance.dialects.dialect import SHORT, Ask
 from strom.conformance.report import Finding, Timing
 from strom.conformance.session import PLAIN, Answer, NotJudged, Session
 
-_LONG = Ask(prompt=COUNT_ON, max_tokens=1024)
+_LONG = Ask(max_tokens=1024)
 _BRIEF = Ask(prompt=SHORT, max_tokens=16)
 _BURST_MS = 5.0
 _MIN_TOKENS = 8

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from strom.conformance.checks.findings import failed, flaws, judge, noted, passed, skipped
+from strom.conformance.checks.findings import failed, judge, new_flaws, noted, passed, skipped
 from strom.conformance.dialects.dialect import ECHO, WEATHER, Ask, ToolUse
 from strom.conformance.reading import Reading
 from strom.conformance.report import Finding
@@ -44,8 +44,9 @@ async def choice(session: Session) -> Finding:
 
 async def call(session: Session) -> Finding:
     """The stream with a call, judged as a whole."""
-    reading = (await session.good_stream(await _calling(session))).reading
-    broken = flaws(reading) or _call_flaws(reading)
+    answer = await session.good_stream(await _calling(session))
+    reading = answer.reading
+    broken = await new_flaws(session, answer) or _call_flaws(reading)
     if broken:
         return failed(broken)
     names = ", ".join(str(one.name) for one in reading.calls)
@@ -57,7 +58,7 @@ async def whole(session: Session) -> Finding:
     answer = await session.whole(ask)
     if answer.capture.status != 200:
         return failed(answer.refusal)
-    broken = flaws(answer.reading) or _call_flaws(answer.reading)
+    broken = await new_flaws(session, answer) or _call_flaws(answer.reading)
     if broken:
         return failed(broken)
     streamed = (await session.good_stream(ask)).reading
@@ -77,7 +78,7 @@ async def result(session: Session) -> Finding:
     answer = await session.stream(Ask(prompt=WEATHER, tools="offered", call=(identity, name, arguments)))
     if answer.capture.status != 200:
         return failed(f"the result of a call is refused: {answer.refusal}")
-    broken = answer.reading.error or flaws(answer.reading)
+    broken = answer.reading.error or await new_flaws(session, answer)
     return (
         failed(broken) if broken else passed(f"the result of a call is answered, the reason is {answer.reading.finish}")
     )

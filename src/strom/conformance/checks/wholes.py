@@ -6,8 +6,8 @@ import re
 
 import msgspec
 
-from strom.conformance.checks.findings import failed, flaws, judge, noted, passed, skipped
-from strom.conformance.dialects.dialect import COUNT_ON, Ask
+from strom.conformance.checks.findings import failed, judge, new_flaws, noted, passed, skipped
+from strom.conformance.dialects.dialect import Ask
 from strom.conformance.reading import Reading, parse_body
 from strom.conformance.report import Finding
 from strom.conformance.session import PLAIN, Answer, Session
@@ -60,18 +60,18 @@ async def agrees(session: Session) -> Finding:
 
 
 async def length(session: Session) -> Finding:
-    ask = Ask(prompt=COUNT_ON, max_tokens=LIMIT)
-    return _limited(await session.good_stream(ask))
+    ask = Ask(max_tokens=LIMIT)
+    return await _limited(session, await session.good_stream(ask))
 
 
 async def whole_length(session: Session) -> Finding:
-    ask = Ask(prompt=COUNT_ON, max_tokens=LIMIT)
-    return _limited(await session.good_whole(ask))
+    ask = Ask(max_tokens=LIMIT)
+    return await _limited(session, await session.good_whole(ask))
 
 
-def _limited(answer: Answer) -> Finding:
+async def _limited(session: Session, answer: Answer) -> Finding:
     reading = answer.reading
-    broken, spent = flaws(reading), reading.output_tokens
+    broken, spent = await new_flaws(session, answer), reading.output_tokens
     spent = spent if spent is not None else len(reading.tokens)
     if broken:
         return failed(broken)
@@ -97,7 +97,7 @@ async def stop(session: Session) -> Finding:
         return noted(f"stop sequences are refused: {answer.refusal}")
     if answer.capture.status != 200:
         return failed(answer.refusal)
-    broken = flaws(answer.reading)
+    broken = await new_flaws(session, answer)
     return failed(broken) if broken else _stopped(plain.text, answer.reading, sequence)
 
 

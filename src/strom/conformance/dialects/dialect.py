@@ -13,8 +13,7 @@ from strom.upstreams.settings import ProtocolName
 ToolUse = Literal["none", "offered", "required", "named"]
 Mistake = Literal["fields", "types", "model"]
 
-COUNT = "Count from one to thirty in words."
-COUNT_ON = "Count from one to five hundred in words."
+STORY = "Tell me a long story about a river."
 SHORT = "Say ok."
 WEATHER = "What is the weather in Paris? Use the tool."
 ECHO = (
@@ -33,7 +32,7 @@ NO_SUCH_MODEL = "strom-check-no-such-model"
 class Ask(msgspec.Struct, frozen=True):
     """One question. `call`: id and name and arguments of a call whose result is given back. `usage`: ask for it (Chat)."""
 
-    prompt: str = COUNT
+    prompt: str = STORY
     max_tokens: int = 48
     tools: ToolUse = "none"
     stop: str | None = None
