@@ -22,7 +22,12 @@ from strom.upstreams.upstream import Upstream
 
 SSE = [(b"content-type", b"text/event-stream")]
 JSON = [(b"content-type", b"application/json")]
-PATHS = {"openai-chat": "/v1/chat/completions", "anthropic": "/v1/messages"}
+PATHS = {
+    "openai-chat": "/v1/chat/completions",
+    "anthropic": "/v1/messages",
+    "openai-responses": "/v1/responses",
+    "ollama": "/api/chat",
+}
 KEY = "up-key-1"
 
 
@@ -73,11 +78,11 @@ class Records:
 
 
 class Rig:
-    """One model "m" with `endpoints` endpoints (providers p1, p2 …) that speak `behind`."""
+    """One model "m" with `endpoints` endpoints (providers p1, p2 …) that speak `behind`; a tuple names one each."""
 
     def __init__(
         self,
-        behind: str = "openai-chat",
+        behind: str | tuple[str, ...] = "openai-chat",
         *,
         endpoints: int = 1,
         quirks: Quirks | None = None,
@@ -87,11 +92,12 @@ class Rig:
         self.clock = FakeClock()
         self.client = MemoryClient()
         self.records = Records()
-        self.behind = behind
+        protocols = behind if isinstance(behind, tuple) else (behind,) * endpoints
+        endpoints = len(protocols)
         self.services = Services(
             self.client, self.records, settings or CallSettings(), self.clock, wall=lambda: 1.7e9 + self.clock.now
         )
-        providers = [self._provider(f"p{n + 1}", quirks or Quirks()) for n in range(endpoints)]
+        providers = [self._provider(f"p{n + 1}", name, quirks or Quirks()) for n, name in enumerate(protocols)]
         places = tuple(
             EndpointSettings(f"e{n + 1}", f"p{n + 1}", "upstream-m", order=n + 1, price=Price(1.0, 2.0, "EUR"))
             for n in range(endpoints)
@@ -104,12 +110,12 @@ class Rig:
         state = State(router, KeyRing(keys, required=bool(keys)))
         self.gateway = Gateway(self.services, CODECS, state)
 
-    def _provider(self, name: str, quirks: Quirks) -> ProviderSettings:
+    def _provider(self, name: str, protocol: str, quirks: Quirks) -> ProviderSettings:
         timeouts = Timeouts(connect_s=5, first_token_s=120, idle_s=60)
         return ProviderSettings(
             name,
             "generic",
-            self.behind,  # type: ignore[arg-type]
+            protocol,  # type: ignore[arg-type]
             "http://127.0.0.1:9/v1",
             api_key=Secret(KEY),
             region="us-east",
@@ -121,7 +127,8 @@ class Rig:
         self, front: str = "openai-chat", *, stream: bool = True, headers: Any = (), **body: Any
     ) -> MemoryExchange:
         """Send a request; it is at the upstream when this returns (`upstream()`)."""
-        full = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": stream, **body}
+        turn = "input" if front == "openai-responses" else "messages"
+        full = {"model": "m", turn: [{"role": "user", "content": "hi"}], "stream": stream, **body}
         if front == "anthropic":
             full.setdefault("max_tokens", 64)
         return self.call_raw(front, json.dumps(full).encode(), headers=headers)

@@ -79,7 +79,7 @@ async def test_the_next_endpoint_answers_when_the_first_is_busy() -> None:
     rig = ServerRig(json_script({"error": {"message": "busy"}}, 503), json_script(OPENAI), models=two_endpoints())
     assert (await rig.ask("POST", "/v1/embeddings", wish("/v1/embeddings"))).status == 200
     (record,) = rig.store.list().records
-    assert [attempt.outcome for attempt in record.attempts] == ["failed", "ok"]
+    assert [attempt.outcome for attempt in record.attempts] == ["refused", "ok"]
     assert record.cost_estimate is not None
     assert record.cost_estimate.amount == pytest.approx(6e-6)
 

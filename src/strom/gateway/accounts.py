@@ -63,12 +63,14 @@ def describe_attempt(attempt: UpstreamAttempt, error: StromError | None, now: fl
     described = Attempt(attempt.endpoint.id, attempt.endpoint.upstream.region)
     described.ms = milliseconds(attempt.started_at, now)
     if error is not None:
-        client_side = error.fault == "client" and not isinstance(error, Cancelled | RateLimited | AuthError)
-        described.outcome = next(
-            (word for kind, word in _OUTCOMES if isinstance(error, kind)), "refused" if client_side else "failed"
-        )
+        described.outcome = outcome_of(error)
         described.reason = error.code
     return described
+
+
+def outcome_of(error: StromError) -> str:
+    client_side = error.fault == "client" and not isinstance(error, Cancelled | RateLimited | AuthError)
+    return next((word for kind, word in _OUTCOMES if isinstance(error, kind)), "refused" if client_side else "failed")
 
 
 def describe_endpoint(record: CallRecord, attempt: UpstreamAttempt, plan: Plan) -> None:

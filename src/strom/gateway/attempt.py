@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from strom.gateway.plan import Endpoint
 
 MAX_ERROR_BYTES = 1_048_576
+MAX_READ_BYTES = 1_048_576
+"""What one read may bring before it is passed on in pieces: a compressed body can unfold to a thousand times its size."""
 
 
 class _Mode(enum.Enum):
@@ -50,13 +52,13 @@ class UpstreamAttempt:
         "_read",
         "asked_stream",
         "codec",
-        "connected_at",
         "ended",
         "endpoint",
         "evidence",
         "exchange",
         "names",
         "pipe",
+        "refused_at",
         "response_at",
         "response_headers",
         "started_at",
@@ -73,6 +75,8 @@ class UpstreamAttempt:
         self.codec = codec
         self.started_at = started_at
         self.response_at: float | None = None
+        self.refused_at: float | None = None
+        """When the head of an error came."""
         self.status = 0
         self.response_headers: Headers = []
         self.exchange: UpstreamExchange | None = None
@@ -93,38 +97,43 @@ class UpstreamAttempt:
         self.response_headers = headers
         if not 200 <= status < 300:
             self._mode = _Mode.ERROR
+            self.refused_at = self.response_at
+            self._call.response_began()
         elif self._is_stream(headers):
             self._mode = _Mode.STREAM
             if self.pipe is None:
                 self.use(self._call.make_fold(self))
+                self._call.response_began()
         else:
             self._mode = _Mode.WHOLE
 
     def on_body(self, data: bytes) -> None:
         if self._mode is _Mode.STREAM:
             self._read = self._read + data if self._read else data
+            if len(self._read) > MAX_READ_BYTES:
+                self.on_read_end()
         elif self._mode is not _Mode.OVER:
             self._body_size += len(data)
             if self._body_size > self._body_limit():
-                self._guarded(self._overflow)
+                self.guarded(self._overflow)
             else:
                 self._body.append(data)
 
     def on_read_end(self) -> None:
         if self._mode is _Mode.STREAM and self._read:
-            try:  # `_guarded` written out: this runs for every read of every stream
+            try:  # `guarded` written out: this runs for every read of every stream
                 self._flush()
             except Exception as error:  # noqa: BLE001
                 self._call.crash(self, error)
 
     def on_end(self, *, delimited_by_close: bool) -> None:  # the protocol's own proof counts, not HTTP's
         self.ended = True
-        self._guarded(self._finish)
+        self.guarded(self._finish)
 
     def on_failure(self, failure: TransportFailure) -> None:
         self.ended = True
         if self._mode is not _Mode.OVER:
-            self._guarded(lambda: self._break_off(failure))
+            self.guarded(lambda: self._break_off(failure))
 
     # -- for the call --
 
@@ -132,9 +141,10 @@ class UpstreamAttempt:
         self.pipe = pipe
         self.evidence = pipe.evidence
 
-    def words_for(self, error: StromError) -> bytes:
-        """The in-band error."""
-        return self.pipe.fail(error) if self.pipe is not None else b""
+    @property
+    def shows_progress(self) -> bool:
+        """Whether the upstream streams, or was asked to: then silence means something."""
+        return self.asked_stream or self._mode is _Mode.STREAM
 
     @property
     def is_over(self) -> bool:
@@ -151,11 +161,12 @@ class UpstreamAttempt:
         """The stream has proven its end; its body may end by itself, so that the connection can serve again."""
         self._mode = _Mode.OVER
         if not self.ended and self.exchange is not None:
+            self.exchange.resume_reading()  # a slow client may have stopped it
             self._call.services.lingering.add(self.exchange)
 
     # -- inside --
 
-    def _guarded(self, step: Callable[[], None]) -> None:
+    def guarded(self, step: Callable[[], None]) -> None:
         """A defect of ours ends this call, and no other."""
         try:
             step()
@@ -175,7 +186,7 @@ class UpstreamAttempt:
                 self._mode = _Mode.OVER
                 self._call.take_whole(self, b"".join(self._body))
             case _Mode.ERROR:
-                self._call.attempt_failed(self, self._refusal())
+                self._call.attempt_failed(self, self.refusal())
             case _Mode.WAITING | _Mode.OVER:
                 pass
 
@@ -197,7 +208,7 @@ class UpstreamAttempt:
 
     def _overflow(self) -> None:
         if self._mode is _Mode.ERROR:
-            self._call.attempt_failed(self, self._refusal())
+            self._call.attempt_failed(self, self.refusal())
         else:
             limit = self._body_limit()
             self._call.attempt_failed(self, InvalidStreamEvent(f"The upstream's reply is longer than {limit} bytes."))
@@ -209,7 +220,8 @@ class UpstreamAttempt:
             return True
         return self.asked_stream and b"json" not in kind and b"html" not in kind
 
-    def _refusal(self) -> StromError:
+    def refusal(self) -> StromError:
+        """What the error that the upstream answered with stands for, as far as its body has come."""
         return self.codec.decode_error(self.status, self.response_headers, b"".join(self._body))
 
     def _explain(self, failure: TransportFailure) -> StromError:

@@ -6,8 +6,9 @@
 
 Invariants: the response head is sent with the first token-bearing frame, with the end, or when a heartbeat is due; before
 that a failure is another attempt or a real status, after it an in-band error. Nothing is replayed after output. Every
-path ends in `_settle`, exactly once: the upstream is closed, the timer is gone, the record is put. Rules: streams.md
-sections 2, 7, 8, 9.
+path ends in `_settle`, exactly once: the upstream is closed, the timer is gone, the record is put. A second attempt finds
+the client's stream as the client sees it: with a new encoder while nothing was sent, with the one that wrote the heartbeats
+otherwise. Rules: streams.md sections 2, 7, 8, 9.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from strom.core.errors import Cancelled, GatewayError, StromError, TimedOut
+from strom.core.errors import Cancelled, GatewayError, ShuttingDown, StromError, TimedOut
 from strom.core.evidence import Evidence
 from strom.core.fold import fold
 from strom.core.record import Attempt
@@ -43,6 +44,10 @@ LOG = logging.getLogger("strom.call")
 MAX_HELD_FRAMES = 64
 MAX_HELD_BYTES = 262_144
 PAUSED_TICK_S = 1.0
+REFUSAL_BODY_S = 10.0
+"""How long an upstream may take to send the body of an error whose status is known already."""
+KEEP_ALIVES = (b":", b"event: ping", b"event: keepalive")
+"""How a read begins that brings nothing but a sign of life."""
 
 
 class Call:
@@ -55,6 +60,7 @@ class Call:
         "_dispatched_at",
         "_dropped",
         "_encoder",
+        "_error",
         "_exchange",
         "_first_token_at",
         "_held",
@@ -62,6 +68,7 @@ class Call:
         "_incoming",
         "_last_frame_at",
         "_last_write_at",
+        "_measured_at",
         "_next_endpoint",
         "_output_sent",
         "_past",
@@ -96,6 +103,8 @@ class Call:
         self._committed = False
         self._output_sent = False
         self._settled = False
+        self._error: StromError | None = None
+        self._measured_at: float | None = None
         self._held: list[bytes] = []
         self._held_size = 0
         self._seen_deltas = 0
@@ -121,7 +130,15 @@ class Call:
         if exchange.closed:
             self._client_left()
             return
+        self.services.running.add(self)
         self._dispatch()
+
+    def stop(self) -> None:
+        """The process ends before the call does: the client is told, and the record does not blame it."""
+        if not self._settled:
+            if self._attempt is not None:
+                self._attempt.close()
+            self._fail(ShuttingDown("The gateway was shut down before the answer was complete."))
 
     def _dispatch(self) -> None:
         """Try the next endpoint. Ends in a request under way, or in `attempt_failed`."""
@@ -130,8 +147,12 @@ class Call:
         protocol = endpoint.upstream.protocol
         codec = self.codec if self.codec.name == protocol else self._codecs[protocol]
         attempt = self._attempt = UpstreamAttempt(self, endpoint, codec, self.now())
+        attempt.guarded(lambda: self._send(attempt))
+
+    def _send(self, attempt: UpstreamAttempt) -> None:
+        endpoint = attempt.endpoint
         try:
-            outgoing = build_outgoing(self._incoming, endpoint, codec)
+            outgoing = build_outgoing(self._incoming, endpoint, attempt.codec)
         except StromError as error:
             self._next_or_fail(attempt, error, another_may_do=True)
             return
@@ -154,7 +175,8 @@ class Call:
 
     def _make_pipe(self, attempt: UpstreamAttempt) -> StreamPipe:
         codec, quirks = attempt.codec, attempt.endpoint.upstream.quirks
-        if codec is self.codec and not attempt.names:
+        opened = self._encoder is not None  # by a heartbeat: a relay would open the stream a second time
+        if codec is self.codec and not attempt.names and not opened:
             return codec.relay(self.context, quirks)
         return TranscodePipe(codec.decoder(quirks), self._shared_encoder(), attempt.names)
 
@@ -179,8 +201,8 @@ class Call:
             if self._first_token_at is None:
                 self._first_token_at = now
                 self._arm()
-        elif out and not out.startswith((b":", b"event: ping")):  # keep-alives are no sign of progress
-            self._last_frame_at = now
+        elif out and attempt.codec.name != "ollama" and not out.startswith(KEEP_ALIVES):
+            self._last_frame_at = now  # keep-alives are no sign of progress, and Ollama's look like any other line
         if evidence.complete or evidence.error is not None:
             self._end(attempt, out)
         elif not self.request.stream or not out:
@@ -199,11 +221,13 @@ class Call:
         if self.request.stream:
             pipe = TranscodePipe(attempt.codec.decoder(quirks), self._shared_encoder(), attempt.names)
             attempt.use(pipe)
-            self._end(attempt, pipe.pass_on(events))
+            self.advance(attempt, pipe.pass_on(events))
             return
         if attempt.names:
             events = ToolNameFilter(attempt.names).feed(events)
         attempt.evidence.observe(events)
+        if attempt.evidence.deltas:
+            self._first_token_at = self.now()
         if attempt.evidence.error is not None:
             self.attempt_failed(attempt, attempt.evidence.error)
         elif attempt.codec is self.codec and not attempt.names:
@@ -218,9 +242,23 @@ class Call:
     def crash(self, attempt: UpstreamAttempt, error: Exception) -> None:
         """A defect of ours: this call fails, with the trace in the log and none of it at the client."""
         LOG.error("call %s failed by a defect", self.record.trace_id, exc_info=error)
-        attempt.close()
+        for each in (attempt, self._attempt):
+            if each is not None:
+                each.close()
+        if self._settled:
+            return
+        failure = GatewayError("The gateway failed while it handled this call.", detail=repr(error)[:200])
+        try:
+            self._fail(failure)
+        except Exception:
+            LOG.exception("call %s cannot tell its error either", self.record.trace_id)
+            self._exchange.abort()
+            self._settle(failure)
+
+    def response_began(self) -> None:
+        """An upstream answered with something that has a shorter time than what was awaited."""
         if not self._settled:
-            self._fail(GatewayError("The gateway failed while it handled this call.", detail=repr(error)[:200]))
+            self._arm()
 
     # -- ends --
 
@@ -264,20 +302,20 @@ class Call:
             self._past.append(describe_attempt(attempt, error, self.now()))
             self._held.clear()
             self._held_size = self._seen_deltas = 0
+            if not self._committed:
+                self._encoder = None  # what it has written, nobody has seen
             self._dispatch()
             return
         self._fail(error)
 
     def _fail(self, error: StromError) -> None:
+        self._error = error
         attempt = self._attempt
-        if self._committed and attempt is not None:
-            self._fill(error)
-            self._exchange.finish(self._take_held() + attempt.words_for(error))
-        elif self.request.stream and self._first_token_at is not None and attempt is not None:
-            # The token and the error came in one read: the text is evidence the client may see.
-            self._fill(error)
+        # A token and the error may have come in one read: the text is evidence the client may see.
+        if attempt is not None and (self._committed or (self.request.stream and self._first_token_at is not None)):
             self._commit(attempt)
-            self._exchange.finish(self._take_held() + attempt.words_for(error))
+            pipe = attempt.pipe if attempt.pipe is not None else self._shared_encoder()
+            self._exchange.finish(self._take_held() + pipe.fail(error))
         else:
             self.record.http_status = respond_error(self._exchange, self.codec, error, self.record.trace_id)
         self._settle(error)
@@ -294,6 +332,7 @@ class Call:
         if self._settled:
             return
         self._settled = True
+        self.services.running.discard(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -363,7 +402,9 @@ class Call:
         attempt = self._attempt
         assert attempt is not None
         timeouts = attempt.endpoint.upstream.timeouts
-        if not self.request.stream:
+        if attempt.refused_at is not None:
+            return attempt.refused_at + REFUSAL_BODY_S
+        if not attempt.shows_progress:
             return attempt.started_at + timeouts.first_token_s * self.services.settings.whole_reply_factor
         if self._first_token_at is None:
             return attempt.started_at + timeouts.first_token_s
@@ -376,6 +417,10 @@ class Call:
 
     def _tick(self) -> None:
         self._timer = None
+        if self._attempt is not None:
+            self._attempt.guarded(self._strike)
+
+    def _strike(self) -> None:
         now = self.now()
         if self._exchange.paused:  # the client is slow, not the upstream: its clock stands still
             self._last_frame_at = self._last_write_at = now
@@ -390,9 +435,12 @@ class Call:
         attempt = self._attempt
         assert attempt is not None
         name, timeouts = attempt.endpoint.upstream.name, attempt.endpoint.upstream.timeouts
+        if attempt.refused_at is not None:
+            self.attempt_failed(attempt, attempt.refusal())
+            return
         if self._first_token_at is not None:
             message = f"The backend {name!r} was silent for {timeouts.idle_s:g} s in the middle of its answer."
-        elif self.request.stream:
+        elif attempt.shows_progress:
             message = f"The backend {name!r} gave no token within {timeouts.first_token_s:g} s."
         else:
             limit = timeouts.first_token_s * self.services.settings.whole_reply_factor
@@ -424,14 +472,17 @@ class Call:
     # -- the record --
 
     def _block(self) -> bytes | None:
+        """What it says is final: the record keeps the same times."""
         if self.services.settings.block_name is None:
             return None
-        self._fill(None)
+        self._measured_at = self.now()
+        self._fill(self._error)
         return encode_block(self.record)
 
     def _fill(self, error: StromError | None) -> None:
         """Bring the record up to date. Called before the block is written and once more when the call settles."""
-        attempt, record, now = self._attempt, self.record, self.now()
+        attempt, record = self._attempt, self.record
+        now = self._measured_at if self._measured_at is not None else self.now()
         evidence = attempt.evidence if attempt is not None else Evidence()
         record.status = status_of(evidence, error, dispatched=self._dispatched_at is not None)
         fill_record(record, self._estimate(evidence, error), evidence, error)
@@ -451,8 +502,12 @@ class Call:
         timing.upstream_response_ms = milliseconds(attempt.started_at, attempt.response_at)
 
     def _estimate(self, evidence: Evidence, error: StromError | None) -> UsageEstimate:
+        """A call that failed before its first token used nothing that anybody knows of, whatever the protocol demands."""
         demanded = self.codec.name != "openai-chat" or self.request.include_usage
-        return UsageEstimate(self.input_estimate, demanded=demanded or (error is not None and evidence.deltas > 0))
+        in_band = self._committed and self.codec.name == "openai-responses"  # its error event has a usage object
+        if error is not None:
+            demanded = evidence.deltas > 0 or in_band
+        return UsageEstimate(self.input_estimate, demanded=demanded)
 
 
 def _no_block() -> bytes | None:

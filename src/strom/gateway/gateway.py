@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from strom.core.access import KeySettings
-from strom.core.errors import ClientError, GatewayError, PermissionDenied, StromError
+from strom.core.errors import BadRequest, GatewayError, PermissionDenied, StromError
 from strom.core.messages import Request
 from strom.core.record import CallRecord, RecordError
 from strom.gateway.call import Call
@@ -21,7 +21,7 @@ from strom.gateway.outgoing import Incoming
 from strom.gateway.refusals import refusal_error
 from strom.gateway.replying import make_context
 from strom.gateway.responses import respond_error, whole_headers
-from strom.gateway.routing import Router
+from strom.gateway.routing import MAX_MODEL_NAME, Router
 from strom.gateway.services import Services
 from strom.policies.auth import KeyRing
 from strom.protocols.codec import Codec, ReplyContext
@@ -75,9 +75,10 @@ class Gateway:
         return True
 
     def identify(self, exchange: Exchange, *, admin: bool = False) -> KeySettings | None:
-        """The caller's key. Raises AuthError, PermissionDenied, or the error behind a refusal of the transport."""
+        """The caller's key. Raises AuthError, PermissionDenied, or what stands against reading the request at all."""
         if exchange.refusal is not None:
             raise refusal_error(exchange.refusal)
+        refuse_coding(exchange)
         key = self.state.keys.authenticate(exchange.head.headers)
         if admin and self.state.keys.required and not (key is not None and key.admin):
             raise PermissionDenied("This endpoint needs an admin key.")
@@ -87,18 +88,33 @@ class Gateway:
         key = self.identify(exchange)
         record.key_name = key.name if key is not None else None
         request = codec.decode_request(exchange.body)
-        record.model_requested = request.model
+        record.model_requested = request.model[:MAX_MODEL_NAME]
         record.streamed = request.stream
-        wanted = exchange.head.header(b"x-strom-policy")
-        plan = self.state.router.plan(request.model, key, wanted.decode("latin-1") if wanted is not None else None)
+        plan = self.state.router.plan(request.model, key, wanted_policy(exchange))
         incoming = Incoming(codec, request, exchange.body, exchange.head.headers)
         return Opening(incoming, plan, record, request_tokens(request))
 
     def _reject(self, exchange: Exchange, codec: Codec, record: CallRecord, error: StromError) -> None:
         record.http_status = respond_error(exchange, codec, error, record.trace_id)
-        record.status = "rejected" if isinstance(error, ClientError) else "failed"
+        record.status = "rejected"
         record.fault = error.fault
         record.error = RecordError(error.code, error.message)
         record.ended_at = self.services.wall()
         record.bytes_out = exchange.bytes_out
         self.services.records.put(record)
+
+
+def wanted_policy(exchange: Exchange) -> str | None:
+    """The policy that the request adds. Raises BadRequest for several: to heed one of them would loosen the others."""
+    wanted = exchange.head.header_all(b"x-strom-policy")
+    if len(wanted) > 1:
+        raise BadRequest("Send one x-strom-policy header, not several.")
+    return wanted[0].decode("latin-1") if wanted else None
+
+
+def refuse_coding(exchange: Exchange) -> None:
+    """Raises BadRequest for a compressed body: read as it is, it would be garbage."""
+    codings = [value.strip().lower() for value in exchange.head.header_all(b"content-encoding")]
+    if exchange.body and any(coding not in (b"", b"identity") for coding in codings):
+        named = b", ".join(codings)[:40].decode("latin-1")
+        raise BadRequest(f"Compressed request bodies ({named}) are not read here: send the body as it is.", status=415)

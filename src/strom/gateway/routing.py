@@ -19,6 +19,9 @@ from strom.policies.sovereignty import all_allow
 from strom.upstreams.settings import ModelSettings
 from strom.upstreams.upstream import Upstream
 
+MAX_MODEL_NAME = 512
+"""Names of local models can be paths; what is longer is no name, and would stand in records and error texts."""
+
 
 class Model(msgspec.Struct, frozen=True):
     name: str
@@ -46,6 +49,8 @@ class Router:
         """Raises ModelNotFound, PermissionDenied, BadRequest."""
         if not model:
             raise BadRequest("The request names no model.", param="model")
+        if len(model) > MAX_MODEL_NAME:
+            raise BadRequest(f"The model name is longer than {MAX_MODEL_NAME} characters.", param="model")
         endpoints = self._endpoints(model) or self._endpoints(model.removesuffix(":latest"))  # Ollama's way to say it
         if not endpoints:
             raise ModelNotFound(f"The model {model!r} is not served here. {self._hint()}", param="model")
@@ -104,7 +109,9 @@ class Router:
             ids.append(wanted)
         missing = [name for name in ids if name not in self.policies]
         if missing:
-            raise BadRequest(f"There is no policy {missing[0]!r}. Known: {', '.join(sorted(self.policies)) or 'none'}.")
+            raise BadRequest(
+                f"There is no policy {missing[0][:100]!r}. Known: {', '.join(sorted(self.policies)) or 'none'}."
+            )
         return [self.policies[name] for name in ids]
 
     def _ordered(self, endpoints: list[Endpoint]) -> tuple[Endpoint, ...]:

@@ -37,6 +37,12 @@ class LoopClock:
         return self._loop.call_later(max(0.0, when - time.monotonic()), callback)
 
 
+class Running(Protocol):
+    """A call under way. `stop` ends it with an error that its client is told, and settles it."""
+
+    def stop(self) -> None: ...
+
+
 class RecordSink(Protocol):
     def put(self, record: CallRecord) -> None: ...
 
@@ -93,7 +99,7 @@ class Lingering:
 class Services:
     """One per process. `wall` gives Unix seconds."""
 
-    __slots__ = ("_random", "client", "clock", "lingering", "records", "settings", "started_at", "wall")
+    __slots__ = ("_random", "client", "clock", "lingering", "records", "running", "settings", "started_at", "wall")
 
     def __init__(
         self,
@@ -105,6 +111,7 @@ class Services:
     ) -> None:
         self.client = client
         self.records = records
+        self.running: set[Running] = set()
         self.settings = settings
         self.clock = clock
         self.lingering = Lingering(clock)

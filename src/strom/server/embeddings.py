@@ -11,13 +11,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from strom.core.errors import BadRequest, Cancelled, ProviderAuthError, StromError, TimedOut, Unsupported
+from strom.core.errors import BadRequest, Cancelled, GatewayError, ProviderAuthError, StromError, TimedOut, Unsupported
 from strom.core.record import Attempt, CallRecord, RecordError, RecordUsage, UsageParts
-from strom.gateway.accounts import cost, milliseconds
+from strom.gateway.accounts import cost, milliseconds, outcome_of
 from strom.gateway.fetch import fetch
-from strom.gateway.gateway import Gateway
+from strom.gateway.gateway import Gateway, wanted_policy
 from strom.gateway.plan import Endpoint, Plan
 from strom.gateway.responses import respond_error, whole_headers
+from strom.gateway.routing import MAX_MODEL_NAME
 from strom.protocols import embeddings
 from strom.protocols.codec import Codec, UpstreamCall
 from strom.protocols.embeddings import EmbeddingReply, EmbeddingRequest
@@ -59,6 +60,10 @@ class Embedder:
         except asyncio.CancelledError:
             self._settle(exchange, record, Cancelled("The client left."))
             raise
+        except Exception as error:
+            record.http_status = GatewayError.status
+            self._settle(exchange, record, GatewayError("The gateway failed by a defect.", detail=repr(error)[:200]))
+            raise
         else:
             record.http_status = 200
             exchange.respond(200, whole_headers(codec, record.trace_id), body)
@@ -68,10 +73,8 @@ class Embedder:
         key = self._gateway.identify(exchange)
         record.key_name = key.name if key is not None else None
         request = front.decode(exchange.body)
-        record.model_requested = request.model
-        wanted = exchange.head.header(b"x-strom-policy")
-        policy = wanted.decode("latin-1") if wanted is not None else None
-        plan = self._gateway.state.router.plan(request.model, key, policy)
+        record.model_requested = request.model[:MAX_MODEL_NAME]
+        plan = self._gateway.state.router.plan(request.model, key, wanted_policy(exchange))
         record.policy_id = plan.policy_id
         if request.count == 0:
             if front.protocol != "ollama":
@@ -86,6 +89,7 @@ class Embedder:
     async def _ask_in_turn(
         self, exchange: Exchange, request: EmbeddingRequest, plan: Plan, record: CallRecord
     ) -> EmbeddingReply | bytes:
+        started = self._gateway.services.clock.time()
         for number, endpoint in enumerate(plan.endpoints, 1):
             attempt = Attempt(endpoint.id, endpoint.upstream.region)
             began = self._gateway.services.clock.time()
@@ -95,12 +99,16 @@ class Embedder:
                 return await self._ask(exchange, request, endpoint, plan.model_for(endpoint), record)
             except StromError as error:
                 error.message = endpoint.upstream.redact(error.message)
-                attempt.outcome, attempt.reason = "failed", error.code
+                attempt.outcome, attempt.reason = outcome_of(error), error.code
                 if number == len(plan.endpoints) or not (error.retryable or isinstance(error, Unsupported)):
                     raise
+            except asyncio.CancelledError:
+                attempt.outcome, attempt.reason = "cancelled", Cancelled.code
+                raise
             finally:
                 now = self._gateway.services.clock.time()
-                attempt.ms = record.timing.request_duration_ms = milliseconds(began, now)
+                attempt.ms = milliseconds(began, now)
+                record.timing.request_duration_ms = milliseconds(started, now)
         raise AssertionError("a plan is never empty")
 
     async def _ask(

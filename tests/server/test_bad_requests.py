@@ -1,0 +1,57 @@
+"""Requests that are no requests: what cannot be read is refused by name, never taken for something else."""
+
+import gzip
+import json
+
+import pytest
+
+from strom.core.access import PolicySettings
+from tests.server.rig import ServerRig, answer
+
+CALL = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
+PATHS = ["/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/api/chat", "/v1/embeddings"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("coding", [b"gzip", b"deflate", b"zstd", b"GZIP, identity"])
+async def test_a_compressed_body_is_refused_by_name(path: str, coding: bytes) -> None:
+    rig = ServerRig()
+    body = gzip.compress(json.dumps(CALL).encode())
+    exchange = await rig.ask("POST", path, body, headers=[(b"content-encoding", coding)])
+    assert exchange.status == 415
+    assert "Compressed" in str(answer(exchange))
+    assert rig.client.sent == []
+
+
+@pytest.mark.parametrize("path", PATHS[:2])
+async def test_a_body_that_calls_itself_identity_is_read(path: str) -> None:
+    rig = ServerRig()
+    exchange = await rig.ask("POST", path, {**CALL, "model": ""}, headers=[(b"content-encoding", b"identity")])
+    assert exchange.status == 400
+    assert "model" in str(answer(exchange))
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_name_that_is_no_name_is_neither_echoed_nor_kept(path: str) -> None:
+    rig = ServerRig()
+    exchange = await rig.ask("POST", path, {**CALL, "input": "x", "model": "z" * 100_000})
+    assert exchange.status == 400
+    assert len(exchange.body_out) < 1000
+    assert all(len(record.model_requested) <= 512 for record in rig.store.list().records)
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_two_policy_headers_are_refused(path: str) -> None:
+    """To heed only the first one would loosen what the second one demands."""
+    rig = ServerRig(policies=(PolicySettings("a"), PolicySettings("b", regions=("eu-*",))))
+    headers = [(b"x-strom-policy", b"a"), (b"x-strom-policy", b"b")]
+    exchange = await rig.ask("POST", path, {**CALL, "input": "x"}, headers=headers)
+    assert exchange.status == 400
+    assert rig.client.sent == []
+
+
+async def test_what_was_never_sent_is_recorded_as_rejected() -> None:
+    rig = ServerRig()
+    await rig.ask("POST", "/v1/chat/completions", b"{")
+    (record,) = rig.store.list().records
+    assert (record.status, record.http_status, record.usage_source) == ("rejected", 400, "none")
