@@ -69,6 +69,14 @@ def test_evidence() -> None:
     assert (seen.finish_reason, seen.finish_raw, seen.complete, seen.error) == ("stop", "stop", True, None)
 
 
+def test_content_as_a_list_counts_and_passes() -> None:
+    pieces = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "thinking", "thinking": "!"}]
+    frames = [role(), chunk({"content": [*pieces, {"type": "text", "text": "so"}]}), stop(), DONE]
+    exact(frames)
+    _, relayed = relay(frames)
+    assert (relayed.evidence.first_token_kind, relayed.evidence.output_characters) == ("thinking", 5)
+
+
 def test_the_fast_path_counts_as_the_slow_one() -> None:
     frames = [*PLAIN, text('é\n"x"'), text("more"), stop(), DONE]
     whole, by_frame = relay([b"".join(frames)]), relay(frames)

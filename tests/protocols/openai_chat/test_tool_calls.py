@@ -192,6 +192,11 @@ def test_a_call_that_never_gets_a_name_is_noted() -> None:
     assert folded(events).parts() == ()
 
 
+def test_a_call_without_a_name_does_not_disturb_the_next() -> None:
+    frames = [call(index=0, id="c", arguments='{"a":'), call(index=1, id="d", name="f", arguments="{}")]
+    assert parts_of(*frames) == (ToolCallPart("d", "f", "{}"),)
+
+
 @pytest.mark.parametrize("arguments", [{"city": "São"}, {}])
 def test_arguments_as_an_object(arguments: dict[str, str]) -> None:
     frames = [call(index=0, id="c", type="function", name="f", arguments=arguments)]
