@@ -28,7 +28,14 @@ def test_help_and_version(strom: Strom) -> None:
     shown = strom("--help")
     assert shown.code == 0
     listed = re.findall(r"^  ([a-z]+)  ", shown.out, re.MULTILINE)
-    assert [name for name in listed if name in cli.commands] == ["config", "models", "serve", "traces"]
+    assert [name for name in listed if name in cli.commands] == [
+        "check",
+        "config",
+        "models",
+        "providers",
+        "serve",
+        "traces",
+    ]
     assert strom("-h").out == shown.out
     assert strom("--version").out == f"strom {__version__}\n"
 
