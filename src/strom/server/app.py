@@ -86,10 +86,10 @@ class App:
         """Never raises, returns at once."""
         head = exchange.head
         codec = CALL_PATHS.get(head.path)
-        if codec is not None and (head.method == "POST" or exchange.refusal is not None):
-            self._call(exchange, codec)
-            return
         try:
+            if codec is not None and (head.method == "POST" or exchange.refusal is not None):
+                self._call(exchange, codec)
+                return
             if exchange.refusal is not None:
                 raise refusal_error(exchange.refusal)
             if head.path.startswith("/platform/"):
@@ -116,6 +116,7 @@ class App:
         rest = self._responses.create(exchange)
         if rest is not None:
             self._start(exchange, lambda _: rest)
+            exchange.on_disconnect = None  # it becomes a call even if its client leaves now: one with a record
 
     def _find(self, exchange: Exchange) -> Endpoint:
         method, path = exchange.head.method, exchange.head.path

@@ -81,7 +81,7 @@ class Responses:
         return None
 
     async def _prepare(self, exchange: Exchange, wish: StoreWish) -> None:
-        exchange.on_disconnect = None  # a client that leaves now is found gone when the call begins
+        """Whoever starts this leaves `on_disconnect` alone: a client that leaves now is found gone when the call begins."""
         try:
             if wish.reads:
                 exchange.body = await self._expanded(exchange, wish)
