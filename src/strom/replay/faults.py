@@ -92,7 +92,7 @@ FAULTS: dict[str, _Kind] = {
         "silence, then it goes on; without seconds for ever", _number(0, 86400), -1.0, _SECONDS, place="needed"
     ),
     "trickle": _Kind(
-        "one byte at a time from there on", True, _number(0, 86400_000), 0.0, "milliseconds between bytes"
+        "one byte at a time from there on", _number(0, 86400_000), 0.0, "milliseconds between bytes", place="optional"
     ),
     "garbage": _Kind(
         "so many random bytes are put in", _integer(1, _MAX_BYTES), 16, "a number of bytes", place="needed"
