@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +165,8 @@ class SqliteResponses:
                 yield self._connection.execute
                 self._connection.commit()
             except (sqlite3.Error, UnicodeError, OverflowError) as error:
-                self._connection.rollback()
+                with suppress(sqlite3.Error):
+                    self._connection.rollback()
                 raise GatewayError("the response store cannot be used at the moment", detail=str(error)) from None
 
 
