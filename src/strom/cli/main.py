@@ -17,6 +17,8 @@ from strom.cli.check import config
 from strom.cli.check_url import check_url
 from strom.cli.models import models
 from strom.cli.providers import providers
+from strom.cli.record import record
+from strom.cli.replay import replay
 from strom.cli.serve import serve
 from strom.cli.traces import traces
 from strom.core.errors import StromError
@@ -30,7 +32,7 @@ def cli() -> None:
     """Moves LLM tokens from any backend to any client, and proves whether the answer is complete."""
 
 
-for _command in (serve, models, providers, traces, check_url, config):
+for _command in (serve, models, providers, traces, check_url, record, replay, config):
     cli.add_command(_command)
 
 

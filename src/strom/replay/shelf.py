@@ -103,7 +103,7 @@ def _likeness(recorded: Asked, recorded_body: Any, asked: Asked, body: Any) -> f
     names = recorded_body.keys() | body.keys()
     equal = sum(name in recorded_body and name in body and recorded_body[name] == body[name] for name in names)
     same_wish = _wants_stream(recorded, recorded_body) == _wants_stream(asked, body)
-    return equal / len(names) + (2.0 if same_wish else 0.0)
+    return float(equal) / len(names) + (2.0 if same_wish else 0.0)
 
 
 def _wants_stream(asked: Asked, body: dict[str, Any]) -> bool:
