@@ -337,7 +337,8 @@ class Call:
             self._timer.cancel()
             self._timer = None
         self._exchange.on_disconnect = self._exchange.on_pause = self._exchange.on_resume = None
-        self._fill(error)
+        if error is not None or self._measured_at is None:
+            self._fill(error)  # else the block has been written: record and block are the same
         self.record.ended_at = self.services.wall()
         self.record.bytes_out = self._exchange.bytes_out
         if isinstance(error, Cancelled):

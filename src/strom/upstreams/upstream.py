@@ -20,8 +20,10 @@ _REDACTED = "***"
 class Upstream:
     """`auth_headers` hold the key: they go on the wire and nowhere else. Text from this upstream goes through `redact`."""
 
-    __slots__ = ("_needles", "auth_headers", "base", "counting", "kind", "name", "protocol", "quirks", "region", "retention",
-                 "sovereignty_class", "timeouts")  # fmt: skip
+    __slots__ = (
+        "_needles", "_targets", "auth_headers", "base", "counting", "kind", "name", "protocol", "quirks", "region",
+        "retention", "sovereignty_class", "timeouts",
+    )  # fmt: skip
 
     def __init__(self, settings: ProviderSettings) -> None:
         row = UPSTREAMS.get(settings.kind)
@@ -39,6 +41,7 @@ class Upstream:
         self.sovereignty_class = settings.sovereignty_class
         self.retention = settings.retention
         self.counting: Counting | None = row.counting
+        self._targets: dict[str, str] = {}
         self._needles = _needles(settings.api_key)
 
     @property
@@ -46,8 +49,11 @@ class Upstream:
         return self.base.origin
 
     def target(self, codec_path: str) -> str:
-        """Path and query for a path in the codec's words."""
-        return self.base.target(codec_path)
+        """Path and query for a path in the codec's words. Codecs have few paths: each is worked out once."""
+        known = self._targets.get(codec_path)
+        if known is None:
+            known = self._targets[codec_path] = self.base.target(codec_path)
+        return known
 
     def redact(self, text: str) -> str:
         """The text without this upstream's key, however it was quoted."""

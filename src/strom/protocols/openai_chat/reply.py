@@ -10,16 +10,30 @@ from __future__ import annotations
 import msgspec
 
 from strom.core.errors import IncompleteCompletion, InvalidStreamEvent, ProviderError
-from strom.core.events import Completed, Event, Failed
+from strom.core.events import (
+    Block,
+    BlockEnded,
+    BlockStarted,
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    Started,
+    TextDelta,
+    UsageReported,
+)
 from strom.core.messages import Part, RefusalPart, Reply, TextPart, ThinkingPart, ToolCallPart
 from strom.protocols.codec import Quirks, ReplyContext
 from strom.protocols.openai_chat.assembler import Assembler
 from strom.protocols.openai_chat.encoder import THINK_CLOSE, THINK_OPEN, chat_id, with_block
 from strom.protocols.openai_chat.errors import error_in_frame
 from strom.protocols.openai_chat.finish import chat_reason
-from strom.protocols.openai_chat.schema import Choice, Chunk, Delta, decode_chunk, has_error
+from strom.protocols.openai_chat.schema import Choice, Chunk, Delta, created_seconds, decode_chunk, has_error, id_text
 from strom.protocols.openai_chat.stream import ChatDecoder
-from strom.protocols.openai_chat.usage import usage_json
+from strom.protocols.openai_chat.usage import to_usage, usage_json
+
+TAGS = ("<think", "</think")
+_TEXT_BLOCK = Block("text")
 
 
 def decode_reply(body: bytes, quirks: Quirks) -> list[Event]:
@@ -35,7 +49,41 @@ def decode_reply(body: bytes, quirks: Quirks) -> list[Event]:
         return [Failed(error_in_frame(body))]
     if not chunk.choices:
         return [Failed(ProviderError("The upstream answered without any choice.", detail=_detail(body)))]
+    if is_plain(chunk) and not quirks.think_preopened:
+        return _plain_events(chunk)
     return _assemble(chunk, quirks)
+
+
+def is_plain(chunk: Chunk) -> bool:
+    """One legal choice that holds text and nothing else: what most whole replies are. They need no assembler."""
+    if len(chunk.choices or ()) != 1 or chunk.usage is None:
+        return False
+    choice = chunk.choices[0]  # type: ignore[index]  # it has one
+    message = choice.message
+    if message is None or type(message.content) is not str or choice.finish_reason != "stop":
+        return False
+    if not message.content or message.role != "assistant":
+        return False
+    others = message.tool_calls or message.reasoning_content or message.reasoning or message.refusal
+    tagged = message.content.lstrip().startswith(TAGS)
+    return not (others or tagged or choice.index or message.function_call or choice.stop_reason or choice.stopping_word)
+
+
+def _plain_events(chunk: Chunk) -> list[Event]:
+    choice = chunk.choices[0]  # type: ignore[index]
+    message = choice.message
+    assert message is not None
+    assert isinstance(message.content, str)
+    assert chunk.usage is not None
+    return [
+        Started(id_text(chunk.id), chunk.model or "", created_seconds(chunk.created)),
+        BlockStarted(0, _TEXT_BLOCK),
+        TextDelta(0, message.content),
+        BlockEnded(0),
+        Finished("stop", raw="stop"),
+        UsageReported(to_usage(chunk.usage)),
+        Completed(),
+    ]
 
 
 def is_stream(body: bytes) -> bool:

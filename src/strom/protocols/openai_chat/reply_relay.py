@@ -14,8 +14,8 @@ from strom.protocols.codec import ReplyContext
 from strom.protocols.openai_chat.encoder import with_block
 from strom.protocols.openai_chat.frame_edit import FrameEdit
 from strom.protocols.openai_chat.repair import ChoiceState, Envelope, Repairer, empty_arguments
-from strom.protocols.openai_chat.reply import encode_reply, is_stream, number_calls
-from strom.protocols.openai_chat.schema import Choice, decode_chunk
+from strom.protocols.openai_chat.reply import encode_reply, is_plain, is_stream, number_calls
+from strom.protocols.openai_chat.schema import Choice, Chunk, decode_chunk
 from strom.protocols.openai_chat.usage import usage_json
 from strom.protocols.openai_chat.weights import weigh
 
@@ -28,6 +28,8 @@ def relay_reply(body: bytes, context: ReplyContext, events: list[Event]) -> byte
     if is_stream(body):
         return encode_reply(fold(events), context)
     chunk = decode_chunk(body)
+    if is_plain(chunk) and _has_envelope(chunk):
+        return with_block(body, context)
     edit = FrameEdit(body)
     envelope = Envelope(context, KIND)
     envelope.repair(chunk, edit)
@@ -37,6 +39,11 @@ def relay_reply(body: bytes, context: ReplyContext, events: list[Event]) -> byte
     if chunk.usage is None:
         _estimate_usage(chunk.choices or [], context, edit)
     return with_block(edit.data() if edit.changed else body, context)
+
+
+def _has_envelope(chunk: Chunk) -> bool:
+    created = type(chunk.created) is int
+    return type(chunk.id) is str and bool(chunk.id) and chunk.object == KIND and created and chunk.model is not None
 
 
 def _repair(repairer: Repairer, choice: Choice, edit: FrameEdit, number: int, response_id: str) -> None:

@@ -134,7 +134,7 @@ def relay_request(body: bytes, request: Request, target: Target) -> UpstreamCall
     """Raises BadRequest when `body` is no JSON object."""
     try:
         members = {name: value for name, value in split(body).items() if value != b"null"}
-        options = split(members.get("stream_options", b"{}"))
+        options = split(members["stream_options"]) if "stream_options" in members else {}
     except ValueError as error:
         raise BadRequest(f"The body is no JSON object: {error}") from None
     members["model"] = JSON(target.model)
