@@ -16,10 +16,11 @@ import msgspec
 import uvloop
 
 from strom.config.settings import Settings
-from strom.core.errors import ConfigError, StromError
+from strom.core.errors import StromError
 from strom.gateway.gateway import Gateway, State
 from strom.gateway.routing import Router
 from strom.gateway.services import CallSettings, LoopClock, Services
+from strom.logs import REDACTOR
 from strom.policies.auth import KeyRing
 from strom.protocols.table import CODECS
 from strom.server.app import App
@@ -30,7 +31,7 @@ from strom.server.responses import Archive, Responses
 from strom.startup import Announcement, find_backends
 from strom.stores.responses import ResponseLimits
 from strom.stores.table import open_response_store, open_store
-from strom.supervisor import supervise
+from strom.supervisor import reserve, supervise
 from strom.transport.client import NativeClient
 from strom.transport.listener import Listener
 from strom.transport.types import Exchange, ServerLimits
@@ -102,8 +103,14 @@ class Runtime:
         self.gateway.state = make_state(settings)
         self.gateway.services.settings = call_settings(settings)
 
+    def stop_calls(self) -> None:
+        """End what still runs with an error that its client is told."""
+        for call in list(self.gateway.services.running):
+            call.stop()
+
     async def close(self) -> None:
         """Everything that runs has ended or is cut; records are on disk when this returns."""
+        self.stop_calls()
         await self.app.close()
         self.gateway.services.lingering.close()
         self.client.close()
@@ -117,11 +124,29 @@ def serve(settings: Settings, reload: Reload | None = None) -> int:
     with find_backends(settings) as found:
         announce = found.announcement
         if found.settings.server.workers > 1:
-            return supervise(
-                found.settings.server.workers,
-                lambda announces: run_process(found.settings, reload, announce if announces else None, shared=True),
-            )
+            return _serve_shared(found.settings, reload, announce)
         return run_process(found.settings, reload, announce, shared=False)
+
+
+def _serve_shared(settings: Settings, reload: Reload | None, announce: Announcement) -> int:
+    server = settings.server
+    try:
+        held = reserve(server.host, server.port)
+    except OSError as error:
+        raise _cannot_listen(server.host, server.port, error) from error
+    with held:
+        port = int(held.getsockname()[1])  # port 0: all workers share the one that was found
+        settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(server, port=port))
+        return supervise(
+            server.workers,
+            lambda announces: run_process(settings, reload, announce if announces else None, shared=True),
+        )
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> StromError:
+    return StromError(
+        f"Cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --port or --host."
+    )
 
 
 def run_process(settings: Settings, reload: Reload | None, announce: Announcement | None, *, shared: bool) -> int:
@@ -137,10 +162,8 @@ async def _serve(settings: Settings, reload: Reload | None, announce: Announceme
         await listener.start(host, port, reuse_port=shared)
     except OSError as error:
         await runtime.close()
-        raise StromError(
-            f"Cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --port."
-        ) from error
-    stop = Stop(listener, settings.server.shutdown_grace_s)
+        raise _cannot_listen(host, port, error) from error
+    stop = Stop(listener, settings.server.shutdown_grace_s, runtime.stop_calls)
     stop.install(lambda: _reload(runtime, reload))
     if announce is not None:
         announce.print(host, listener.port)
@@ -165,19 +188,28 @@ def _reload(runtime: Runtime, reload: Reload | None) -> None:
         fresh = reload()
         if not fresh.providers:
             fresh = msgspec.structs.replace(fresh, providers=runtime.settings.providers)
+        for secret in fresh.secrets:
+            REDACTOR.register(secret.reveal())
         runtime.replace_settings(fresh)
-    except ConfigError as error:
+        for warning in fresh.warnings:
+            click.echo(f"warning: {warning}", err=True)
+    except StromError as error:
         click.echo(f"The changed configuration was refused, the old one stays:\n{error.message}", err=True)
     else:
         click.echo("Configuration reloaded.", err=True)
 
 
-class Stop:
-    """The first SIGTERM or Ctrl-C drains, the second one cuts."""
+LAST_WORDS_S = 0.2
+"""So long before connections are cut, running calls are told that they are."""
 
-    def __init__(self, listener: Listener, grace_s: float) -> None:
+
+class Stop:
+    """The first SIGTERM or Ctrl-C drains, the second one cuts. `stop_calls` ends what runs with a word to its client."""
+
+    def __init__(self, listener: Listener, grace_s: float, stop_calls: Callable[[], None]) -> None:
         self._listener = listener
         self._grace_s = grace_s
+        self._stop_calls = stop_calls
         self._asked = asyncio.Event()
         self._cut: asyncio.Task[None] | None = None
 
@@ -189,7 +221,7 @@ class Stop:
 
     def _signalled(self) -> None:
         if self._asked.is_set():
-            self._cut = asyncio.get_running_loop().create_task(self._listener.close())
+            self._cut = asyncio.get_running_loop().create_task(self._cut_off())
         self._asked.set()
 
     async def until_stopped(self) -> None:
@@ -197,6 +229,13 @@ class Stop:
         if self._listener.open_exchanges:
             waiting = self._listener.open_exchanges
             click.echo(f"Draining {waiting} running calls (at most {self._grace_s:g} s); again to cut.", err=True)
-        await self._listener.drain(self._grace_s)
+        last_words = asyncio.get_running_loop().call_later(max(0.0, self._grace_s - LAST_WORDS_S), self._stop_calls)
+        await self._listener.drain(max(self._grace_s, LAST_WORDS_S))
+        last_words.cancel()
         if self._cut is not None:
             await self._cut
+
+    async def _cut_off(self) -> None:
+        self._stop_calls()
+        await asyncio.sleep(0)  # what they wrote leaves first
+        await self._listener.close()

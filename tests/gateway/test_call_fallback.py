@@ -1,12 +1,13 @@
 """What a second attempt finds when the first one has already said something that no client saw, or a heartbeat went out."""
 
+import json
 from typing import Any
 
 import pytest
 
 from strom.gateway.services import CallSettings
 from strom.transport.types import TransportFailure
-from tests.gateway.rig import DONE, FINISH, JSON, PATHS, ROLE, SSE, USAGE, Rig, data_objects, text
+from tests.gateway.rig import DONE, FINISH, JSON, PATHS, ROLE, SSE, USAGE, Rig, chat_frame, data_objects, text
 from tests.grammar import anthropic, ollama, openai_chat, openai_responses
 
 BEAT = CallSettings(heartbeat_s=10)
@@ -78,8 +79,6 @@ def test_after_a_heartbeat_any_protocol_may_answer(front: str, behind: str) -> N
 
 
 def anthropic_frame(event: Any) -> bytes:
-    import json
-
     return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
 
@@ -161,3 +160,28 @@ def test_a_refused_call_has_no_usage_and_no_cost(front: str) -> None:
     record = rig.record
     assert (record.usage.input_tokens, record.usage.output_tokens, record.usage_source) == (None, None, "none")
     assert record.cost_estimate is None
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("beat", [True, False])
+def test_a_block_the_first_attempt_left_open_is_not_closed_by_the_second(front: str, beat: bool) -> None:
+    """Encoders may hold what is not yet written (Ollama's hold whole calls)."""
+    rig = Rig(("anthropic" if front != "anthropic" else "openai-chat", "openai-chat"), settings=BEAT)
+    exchange = rig.call(front)
+    if beat:
+        rig.clock.advance(11)
+    rig.upstream().response(200, SSE)
+    if front == "anthropic":
+        call = {"index": 0, "id": "call_first", "type": "function", "function": {"name": "f", "arguments": ""}}
+        rig.upstream().read(chat_frame({"tool_calls": [call]}))
+    else:
+        block = {"type": "tool_use", "id": "call_first", "name": "f", "input": {}}
+        start = {"type": "content_block_start", "index": 0, "content_block": block}
+        rig.upstream().read(anthropic_frame(MESSAGES[0]), anthropic_frame(start))
+    rig.upstream().fail(CUT)
+    if len(rig.client.sent) == 2:
+        answer(rig)
+        assert b"call_first" not in exchange.body_out
+    else:
+        assert beat, "before anything was sent, the next endpoint answers"
+    check(front, exchange.body_out)

@@ -7,8 +7,8 @@
 Invariants: the response head is sent with the first token-bearing frame, with the end, or when a heartbeat is due; before
 that a failure is another attempt or a real status, after it an in-band error. Nothing is replayed after output. Every
 path ends in `_settle`, exactly once: the upstream is closed, the timer is gone, the record is put. A second attempt finds
-the client's stream as the client sees it: with a new encoder while nothing was sent, with the one that wrote the heartbeats
-otherwise. Rules: streams.md sections 2, 7, 8, 9.
+the client's stream as the client sees it: with a new encoder, which has written no more than the heartbeats that were sent.
+Rules: streams.md sections 2, 7, 8, 9.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Call:
 
     __slots__ = (
         "_attempt",
+        "_beats",
         "_codecs",
         "_committed",
         "_dispatched_at",
@@ -104,6 +105,7 @@ class Call:
         self._output_sent = False
         self._settled = False
         self._error: StromError | None = None
+        self._beats = 0  # heartbeats that the encoder wrote
         self._measured_at: float | None = None
         self._held: list[bytes] = []
         self._held_size = 0
@@ -188,6 +190,13 @@ class Call:
         if self._encoder is None:
             self._encoder = self.codec.encoder(self.context)
         return self._encoder
+
+    def _renew_encoder(self) -> None:
+        """What the failed attempt left in the encoder (a begun message, an open block), no client has seen; its heartbeats
+        were seen, and the new one has to know of them."""
+        self._encoder = None
+        for _ in range(self._beats):
+            self._shared_encoder().heartbeat()
 
     # -- progress, told by the attempt --
 
@@ -302,8 +311,7 @@ class Call:
             self._past.append(describe_attempt(attempt, error, self.now()))
             self._held.clear()
             self._held_size = self._seen_deltas = 0
-            if not self._committed:
-                self._encoder = None  # what it has written, nobody has seen
+            self._renew_encoder()
             self._dispatch()
             return
         self._fail(error)
@@ -457,6 +465,7 @@ class Call:
         self._send_held()
         self._last_write_at = self.now()
         if attempt.pipe is not None:
+            self._beats += self._encoder is not None
             self._exchange.write(attempt.pipe.heartbeat())
 
     # -- backpressure --
