@@ -1,0 +1,91 @@
+"""No cut makes the gateway lie: recorded answers behind every front protocol, ended at byte offsets by a close and by a reset.
+
+By default a sample of offsets of a few recordings. STROM_EVERY_CUT=1: every byte of the recordings up to `SHORT_BYTES`, and
+of every longer one each `STRIDE`-th byte and its last `TAIL` bytes. STROM_EVERY_CUT=all: every byte of every recording (a day).
+The number of cuts is printed at the end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.cuts import BEHIND, FRONTS, HOWS, Cut, Cutter, proof_of
+from tests.recordings import load, names, recordings_root
+
+MODE = os.environ.get("STROM_EVERY_CUT", "")
+SHORT_BYTES = 4000
+STRIDE, TAIL = 211, 100
+SAMPLE_STRIDE, SAMPLE_TAIL = 83, 24
+SAMPLE = [
+    ("mlx_lm", "echo_tools_stream"),
+    ("vllm", "anthropic_max_tokens"),
+    ("vllm", "err_bad_schema"),
+    ("llama_cpp_python", "n2"),
+    ("transformers", "max_tokens"),
+    ("xllamacpp_tools", "echo_anthropic_tools"),
+    ("xllamacpp_tools", "slow_prefill_progress"),
+    ("xllamacpp_tools", "echo_responses_tools"),
+    ("vllm", "nonstream"),
+    ("xllamacpp", "abort"),
+]
+
+
+def _answers() -> list[tuple[str, str]]:
+    """Streams and whole replies of the models, successes only."""
+    found = [name for protocol in BEHIND for name in names(protocol=protocol, status=200)]
+    if MODE:
+        return found
+    return [name for name in SAMPLE if name in found]
+
+
+def _offsets(size: int) -> list[int]:
+    if MODE == "all" or (MODE and size <= SHORT_BYTES):
+        return list(range(size + 1))
+    stride, tail = (STRIDE, TAIL) if MODE else (SAMPLE_STRIDE, SAMPLE_TAIL)
+    return sorted({*range(0, size, stride), *range(max(0, size - tail), size + 1)})
+
+
+@pytest.fixture(scope="module")
+def count(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
+    """Cuts by front protocol; the sum is printed when all are done."""
+    counter: Counter[str] = Counter()
+    yield counter
+    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and counter:
+        kinds = ", ".join(f"{front} {number}" for front, number in counter.items())
+        reporter.write_line(f"\n{counter.total()} cuts ({kinds})")
+
+
+def test_the_recordings_are_there() -> None:
+    recordings_root()
+    assert len(_answers()) >= len(SAMPLE)
+
+
+@pytest.mark.parametrize(("engine", "case"), _answers())
+def test_no_cut_makes_the_gateway_lie(engine: str, case: str, count: Counter[str]) -> None:
+    cutter = Cutter(load(engine, case), grammar=not MODE)
+    broken: Counter[str] = Counter()
+    first: dict[str, Cut] = {}
+    for front in FRONTS:
+        for offset in _offsets(len(cutter.body)):
+            for how in HOWS:
+                cut = Cut(front, offset, how)
+                for complaint in cutter.cut(cut):
+                    broken[f"{front}: {complaint}"] += 1
+                    first.setdefault(f"{front}: {complaint}", cut)
+                count[front] += 1
+    assert not broken, [f"{what} ({number} times, first at {first[what]})" for what, number in broken.items()]
+
+
+def test_an_uncut_answer_is_a_success_and_its_last_byte_matters() -> None:
+    """The judge itself: it sees proof at the end, and none before."""
+    for engine, case in (("vllm", "anthropic_max_tokens"), ("xllamacpp_tools", "echo_responses_tools")):
+        recording = load(engine, case)
+        proof = proof_of(BEHIND[recording.index["protocol"]], recording.response)
+        assert proof is not None
+        assert proof.surely == len(recording.response)
+        assert proof_of(BEHIND[recording.index["protocol"]], recording.response[:-1]) is None
