@@ -11,8 +11,9 @@ import ssl
 import msgspec
 
 from strom.conformance.checks.findings import failed, judge, new_flaws, noted, passed, skipped
+from strom.conformance.reading import Reading
 from strom.conformance.report import Finding
-from strom.conformance.session import PLAIN, Session
+from strom.conformance.session import PLAIN, NotJudged, Session
 
 USAGE_ASKED = msgspec.structs.replace(PLAIN, usage=True)
 
@@ -67,12 +68,12 @@ async def constants(session: Session) -> Finding:
 
 
 async def finish(session: Session) -> Finding:
-    reading = (await session.good_stream(PLAIN)).reading
+    reading = await _ended(session)
     return judge(reading, ("finish",), str(reading.finish))
 
 
 async def terminator(session: Session) -> Finding:
-    return judge((await session.good_stream(PLAIN)).reading, ("terminator",), "once, and last")
+    return judge(await _ended(session), ("terminator",), "once, and last")
 
 
 async def end(session: Session) -> Finding:
@@ -89,7 +90,7 @@ async def end(session: Session) -> Finding:
 
 
 async def usage(session: Session) -> Finding:
-    reading = (await session.good_stream(PLAIN)).reading
+    reading = await _ended(session)
     counts = f"{reading.input_tokens} in, {reading.output_tokens} out"
     reported = reading.output_tokens is not None
     return judge(reading, ("usage",), counts if reported else "none, and none was asked for")
@@ -120,6 +121,14 @@ async def generate(session: Session) -> Finding:
         return failed(f"an error in the stream: {reading.error}")
     broken = "; ".join(text for _, text in reading.broken)
     return failed(broken) if broken else passed(f"{len(reading.tokens)} deltas, {reading.finish}")
+
+
+async def _ended(session: Session) -> Reading:
+    """Raises NotJudged for a stream that ended with an error."""
+    reading = (await session.good_stream(PLAIN)).reading
+    if reading.error is not None:
+        raise NotJudged("the stream ended with an error")
+    return reading
 
 
 def _coding_of_a_stream(session: Session) -> str:

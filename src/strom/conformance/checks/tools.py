@@ -44,9 +44,10 @@ async def choice(session: Session) -> Finding:
 
 async def call(session: Session) -> Finding:
     """The stream with a call, judged as a whole."""
-    answer = await session.good_stream(await _calling(session))
+    ask = await _calling(session)
+    answer = await session.good_stream(ask)
     reading = answer.reading
-    broken = await new_flaws(session, answer) or _call_flaws(reading)
+    broken = await new_flaws(session, answer) or _call_flaws(reading, ask)
     if broken:
         return failed(broken)
     names = ", ".join(str(one.name) for one in reading.calls)
@@ -58,7 +59,7 @@ async def whole(session: Session) -> Finding:
     answer = await session.whole(ask)
     if answer.capture.status != 200:
         return failed(answer.refusal)
-    broken = await new_flaws(session, answer) or _call_flaws(answer.reading)
+    broken = await new_flaws(session, answer) or _call_flaws(answer.reading, ask)
     if broken:
         return failed(broken)
     streamed = (await session.good_stream(ask)).reading
@@ -102,8 +103,11 @@ async def _calling(session: Session) -> Ask:
     raise NotJudged("the model does not call the tool, however it is asked")
 
 
-def _call_flaws(reading: Reading) -> str:
-    """What is wrong with the calls, beyond the form of the frames."""
+def _call_flaws(reading: Reading, ask: Ask) -> str:
+    """What is wrong with the calls, beyond the form of the frames.
+
+    A call that was forced by name may end with `stop`. Source: platform.openai.com, Function calling (tool_choice).
+    """
     if reading.error is not None:
         return f"an error: {reading.error}"
     if not reading.calls:
@@ -111,7 +115,7 @@ def _call_flaws(reading: Reading) -> str:
     if reading.limited:
         return ""  # cut off in the middle: its arguments cannot be whole
     found = [flaw for one in reading.calls if (flaw := _call_flaw(one.arguments))]
-    if reading.ended_for_tools is False:
+    if reading.ended_for_tools is False and ask.tools != "named":
         found.append(f"there is a call, yet the reason is {reading.finish}")
     ids = [one.id for one in reading.calls if one.id is not None]
     if len(set(map(str, ids))) != len(ids):

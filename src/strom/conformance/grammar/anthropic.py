@@ -68,8 +68,9 @@ class StreamJudge:
             if data is None:
                 continue
             kind = text_at(data, "type")
-            named = frame.event == kind
-            self.reading.need(named, "framing", f"event name {frame.event or 'missing'} where type is {kind}")
+            self.reading.need(frame.event, "framing", "an event has no name (no `event:` line)")
+            same = not frame.event or frame.event == kind
+            self.reading.need(same, "framing", f"the event {frame.event} has the type {kind}")
             self._event(kind, data, frame.at_ms)
         self._end()
         return self.reading

@@ -155,6 +155,7 @@ class StreamJudge:
         first = self._choices.get(0)
         conclude(reading, first.finish if first else None)
         reading.need(self._choices, "shape", "no chunk has a choice")
+        reading.need(all(call.arguments for call in reading.calls), "tools", "arguments are empty instead of {}")
         unfinished = any(choice.finish is None for choice in self._choices.values())
         reading.need(self._choices and not unfinished, "finish", "no finish_reason")
         reading.need(self._done == 1, "terminator", "no [DONE]" if not self._done else "[DONE] comes more than once")
@@ -198,6 +199,7 @@ def judge_reply(body: Object) -> Reading:
         call = reading.calls[open_call(reading, part.get("id"), function.get("name"))]
         reading.need(isinstance(function.get("arguments"), str), "tools", "arguments are no string")
         call.arguments = text_at(function, "arguments")
+        reading.need(call.arguments, "tools", "arguments are empty instead of {}")
     reason = choice.get("finish_reason")
     reading.need(isinstance(reason, str), "finish", "no finish_reason")
     conclude(reading, reason if isinstance(reason, str) else None)

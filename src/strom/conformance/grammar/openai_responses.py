@@ -65,7 +65,9 @@ class StreamJudge:
             if data is None:
                 continue
             kind = text_at(data, "type")
-            reading.need(frame.event == kind, "framing", f"event name {frame.event or 'missing'} where type is {kind}")
+            reading.need(frame.event, "framing", "an event has no name (no `event:` line)")
+            same = not frame.event or frame.event == kind
+            reading.need(same, "framing", f"the event {frame.event} has the type {kind}")
             self._sequence(kind, data)
             self._event(kind, data, frame.at_ms)
         if not self._ended and reading.error is None:
@@ -74,8 +76,9 @@ class StreamJudge:
 
     def _sequence(self, kind: str, data: Object) -> None:
         reading = self.reading
-        in_order = data.get("sequence_number") == self._number
-        reading.need(in_order, "constants", "sequence_number does not count 0, 1, 2 …")
+        number = data.get("sequence_number")
+        wrong = "an event has no sequence_number" if number is None else "sequence_number does not count 0, 1, 2 …"
+        reading.need(number == self._number, "constants", wrong)
         reading.need(not self._ended, "terminator", f"{kind} comes after the terminal event")
         first = self._number == 0
         if kind != "error":
@@ -108,7 +111,8 @@ class StreamJudge:
     def _added(self, data: Object) -> None:
         reading, item = self.reading, _Item(object_at(data, "item"))
         place = data.get("output_index")
-        reading.need(place == len(self._items), "order", "output_index does not rise by one from 0")
+        missing = "an item has no output_index" if place is None else "output_index does not rise by one from 0"
+        reading.need(place == len(self._items), "order", missing)
         reading.need(isinstance(item.id, str) and item.id, "shape", "an item has no id")
         reading.need(item.kind, "shape", "an item has no type")
         self._items[place] = item
@@ -241,6 +245,8 @@ def _read_item(reading: Reading, item: Object) -> None:
             reading.need(named, "tools", "a call has no call_id or name")
             call = Call(item.get("call_id"), item.get("name"))
             call.arguments = text_at(item, "arguments") or text_at(item, "input")
+            empty = item.get("type") == "function_call" and not call.arguments
+            reading.need(not empty, "tools", "arguments are empty instead of {}")
             reading.calls.append(call)
 
 
