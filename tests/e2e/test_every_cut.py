@@ -54,10 +54,11 @@ def count(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
     """Cuts by front protocol; the sum is printed when all are done."""
     counter: Counter[str] = Counter()
     yield counter
-    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and counter:
+    capture = request.config.pluginmanager.get_plugin("capturemanager")
+    if capture is not None and counter:
         kinds = ", ".join(f"{front} {number}" for front, number in counter.items())
-        reporter.write_line(f"\n{counter.total()} cuts ({kinds})")
+        with capture.global_and_fixture_disabled():
+            print(f"\n{counter.total()} cuts ({kinds})")
 
 
 def test_the_recordings_are_there() -> None:
