@@ -25,5 +25,5 @@ def sdk(body: bytes, status: int = 200, headers: Mapping[str, str] = JSON) -> op
 def read_stream(body: bytes) -> tuple[Any, list[str]]:
     """The final response as the SDK's stream helper has it, and the types of all events."""
     with sdk(body, headers=SSE).responses.stream(model="m", input="x") as stream:
-        kinds = [event.type for event in stream]
+        kinds = [str(event.type) for event in stream]
         return stream.get_final_response(), kinds

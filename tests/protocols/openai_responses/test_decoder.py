@@ -239,6 +239,7 @@ class TestCalls:
             done(0, call("fc_1", '{"a":1}')),
             arguments(1, ":2}", "fc_2"),
             arguments(3, "{}", "fc_3"),
+            done(3, call("fc_3", "{}")),
             done(1, call("fc_2", '{"b":2}')),
             delta(2, " more"),
         ]
@@ -260,6 +261,12 @@ class TestCalls:
     def test_a_fence_around_arguments_is_stripped(self) -> None:
         frames = [added(0, call("fc_1")), arguments(0, '```json\n{"a":'), arguments(0, "1}\n```")]
         assert parts(created(), *frames, ended())[0] == ToolCallPart("call_fc_1", "f", '{"a":1}', item_id="fc_1")
+
+    def test_what_follows_complete_arguments_is_ignored(self) -> None:
+        frames = [added(0, call("fc_1")), arguments(0, "{}"), arguments(0, "\n"), done(0, call("fc_1", "{}"))]
+        assert parts(created(), *frames, arguments(0, "late"), ended())[0] == ToolCallPart(
+            "call_fc_1", "f", "{}", item_id="fc_1"
+        )
 
     def test_a_free_text_call(self) -> None:
         begun = {"id": "ctc_1", "type": "custom_tool_call", "call_id": "c1", "name": "apply_patch", "input": ""}

@@ -86,6 +86,11 @@ class TestFields:
         assert (body["user"], body["metadata"], body["reasoning"]) == ("u", {"a": "b"}, {"effort": "high"})
         assert body["dropped"] == []
 
+    def test_formats(self) -> None:
+        assert encode(response_format=ResponseFormat("json_object"))["text"] == {"format": {"type": "json_object"}}
+        bare = encode(response_format=ResponseFormat("json_schema", "n"))["text"]["format"]
+        assert bare == {"type": "json_schema", "name": "n", "schema": {}}
+
     def test_everything_that_is_not_is_named(self) -> None:
         body = encode(
             stop=("x",),
@@ -298,6 +303,7 @@ class TestTools:
             Tool("f", "d", '{"type":"object"}', strict=True),
             Tool("g", extras=(("odd", Json("1")),), cache_control=Json("{}")),
             Tool("p", "e", custom=True, format=Json('{"type":"text"}')),
+            Tool("q", custom=True),
             Tool("web_search", opaque=OpaquePart("openai-responses", "web_search", Json('{"type":"web_search"}'))),
             Tool("bash", opaque=OpaquePart("anthropic", "bash_20250124", Json("{}")), cache_control=Json("{}")),
             Tool("h", cache_control=Json("{}")),
@@ -308,10 +314,11 @@ class TestTools:
             {"type": "function", "name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True},
             {"type": "function", "name": "g", "parameters": empty, "strict": False},
             {"type": "custom", "name": "p", "description": "e", "format": {"type": "text"}},
+            {"type": "custom", "name": "q"},
             {"type": "web_search"},
             {"type": "function", "name": "h", "parameters": empty, "strict": False},
         ]
-        assert body["dropped"] == ["tools[1].odd", "cache_control", "tools[4] bash_20250124"]
+        assert body["dropped"] == ["tools[1].odd", "cache_control", "tools[5] bash_20250124"]
         assert body["parallel_tool_calls"] is False
 
     def test_own_tools_keep_what_they_say(self) -> None:

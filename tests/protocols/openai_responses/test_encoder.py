@@ -144,10 +144,9 @@ class TestCalls:
         assert write(events).calls == [("c0", "a", '{"x":1}'), ("c1", "b", '{"y":2}')]
 
     def test_a_call_whose_arguments_are_no_json_is_marked(self) -> None:
-        events = [BlockStarted(0, Block("tool_call", "c", "f")), ArgumentsDelta(0, "{"), BlockEnded(0, "cut off")]
-        assert (
-            write([Started(), *events, Finished("length"), Completed()]).response["output"][0]["status"] == "incomplete"
-        )
+        cut: list[Event] = [BlockStarted(0, Block("tool_call", "c", "f")), ArgumentsDelta(0, "{"), BlockEnded(0, "cut")]
+        seen = write([Started(), *cut, Finished("length"), Completed()])
+        assert seen.response["output"][0]["status"] == "incomplete"
 
 
 class TestReasoning:

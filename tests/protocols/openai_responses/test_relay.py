@@ -75,13 +75,13 @@ class TestUntouched:
         assert last == data_of(frames[-1])
 
     def test_the_evidence_is_complete_before_the_block_is_asked_for(self) -> None:
-        seen = []
-        relay = new_relay()
-        relay._context.block = lambda: (
-            seen.append(relay.evidence.complete and relay.evidence.usage is not None) or b"{}"
-        )
-        relay.feed(numbered(*plain()))
-        assert seen == [True]
+        def block() -> bytes:
+            assert relay.evidence.complete
+            assert relay.evidence.usage is not None
+            return b'{"asked":1}'
+
+        relay = new_relay(block=block)
+        assert b'"strom":{"asked":1}' in relay.feed(numbered(*plain()))
 
     def test_unknown_events_members_comments_and_layouts_pass(self) -> None:
         odd = [
@@ -217,6 +217,11 @@ class TestRepairs:
         assert first["output"] == []
         assert second["id"] == "resp_7"
 
+    def test_a_beginning_that_is_none_is_put_right_unobserved(self) -> None:
+        out, relay = relay_frames(event("response.created", response=[]), *plain()[1:])
+        assert data_of(split_frames(out)[0])["response"]["output"] == []
+        assert relay.evidence.complete
+
     @pytest.mark.parametrize(
         ("usage", "wanted"),
         [
@@ -236,8 +241,9 @@ class TestRepairs:
         assert relay.evidence.usage is None or relay.evidence.usage.input_tokens == wanted[0]
 
     def test_output_that_the_terminal_event_lacks(self) -> None:
-        for members in ({"output": []}, {"output": None}):
-            seen = grammar.read(relay_frames(*plain()[:-1], ended(**members))[0])
+        outputs: list[Any] = [[], None]
+        for output in outputs:
+            seen = grammar.read(relay_frames(*plain()[:-1], ended(output=output))[0])
             assert seen.response["output"] == [message("msg_1", text_part("Hi there"))]
 
     def test_a_terminal_event_without_anything(self) -> None:

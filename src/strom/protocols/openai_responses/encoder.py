@@ -261,8 +261,7 @@ class Encoder:
 
     def _on_text(self, event: TextDelta) -> bytes:
         block = self._block
-        if block is None:
-            return b""
+        assert block is not None, "a text block is never left out"
         opening = b""
         if self._item is None:
             item_type = RefusalItem if block.kind == "refusal" else TextItem

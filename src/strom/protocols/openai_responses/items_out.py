@@ -10,7 +10,6 @@ Source: protocol-facts.md sections 2.1, 6.3 to 6.6; streams.md sections 4 and 5.
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import assert_never
 
 from msgspec import Raw
 
@@ -36,6 +35,7 @@ from strom.protocols.openai_responses.tool_plan import ToolPlan
 from strom.protocols.openai_responses.tools_out import Wire
 
 Item = Wire | Raw
+Unspoken = ToolCallPart | ThinkingPart | OpaquePart | ImagePart | DocumentPart | AudioPart | ToolResultPart
 
 
 def legal_call_id(call_id: str) -> str:
@@ -126,7 +126,7 @@ class ItemEncoder:
         parts.clear()
         return [{"type": "message", "role": "assistant", "content": content}] if content else []
 
-    def _of_model(self, part: Part, where: str) -> Item | None:
+    def _of_model(self, part: Unspoken, where: str) -> Item | None:
         match part:
             case ToolCallPart():
                 return self._call(part)
@@ -140,10 +140,6 @@ class ItemEncoder:
             case ImagePart() | DocumentPart() | AudioPart() | ToolResultPart():
                 self._dropped.append(f"{where} ({type(part).__name__} of the assistant)")
                 return None
-            case TextPart() | RefusalPart():
-                return None
-            case _:
-                assert_never(part)
 
     def _call(self, part: ToolCallPart) -> Item:
         call_id, name = legal_call_id(part.call_id), self._tools.name(part.namespace, part.name)

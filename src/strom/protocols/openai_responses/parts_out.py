@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import assert_never
-
 from msgspec import Raw
 
 from strom.core.errors import Unsupported
@@ -55,8 +53,6 @@ class PartEncoder:
             case ThinkingPart() | ToolCallPart() | ToolResultPart():
                 self._dropped.append(f"{where} ({type(part).__name__} out of its place)")
                 return None
-            case _:
-                assert_never(part)
 
     def output_part(self, part: TextPart | RefusalPart) -> Wire:
         """A part of an assistant message: what an output message holds."""

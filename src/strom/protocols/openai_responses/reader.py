@@ -56,7 +56,7 @@ def undecodable(data: bytes, why: str) -> InvalidStreamEvent:
 
 
 class StreamReader:
-    """Feed it parsed frames. After a terminal event everything is ignored. `limit`: the output limit, when it is known."""
+    """Feed it parsed frames until it has `ended`. `limit`: the output limit, when it is known."""
 
     __slots__ = ("_board", "_by_key", "_by_place", "_finished", "_quirks", "_started", "ended", "items", "limit")
 
@@ -73,8 +73,6 @@ class StreamReader:
 
     def read(self, wire: FrameIn, data: bytes) -> list[Event]:
         """`data`: the frame's JSON, for errors. Raises StromError for an error event and for what makes no sense."""
-        if self.ended:
-            return []
         kind = wire.type
         if kind == "error" or (not kind and schema.present(wire.error)):
             raise error_in_stream(data)
@@ -106,8 +104,6 @@ class StreamReader:
         return self._complete()
 
     def fail(self, error: StromError) -> list[Event]:
-        if self.ended:
-            return []
         self.ended = True
         return [*self._take(), Failed(error)]
 

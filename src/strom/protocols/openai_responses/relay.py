@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from strom.core.errors import StromError
 from strom.core.events import Event, TextDelta, ThinkingDelta
-from strom.core.evidence import TOKENS, Evidence
+from strom.core.evidence import Evidence
 from strom.protocols.codec import Quirks, ReplyContext
 from strom.protocols.openai_responses import repair
 from strom.protocols.openai_responses.decoder import is_silent
@@ -47,7 +47,6 @@ class Relay:
         "_in",
         "_items",
         "_key",
-        "_kind",
         "_next",
         "_object",
         "_out",
@@ -68,7 +67,6 @@ class Relay:
         self._items: list[bytes] = []  # finished items, as they went out
         self._in: DeltaShape | None = None  # a text delta as it comes …
         self._out: DeltaShape | None = None  # … and as it goes out; None: the same bytes
-        self._kind = "content"
         self._key: tuple[object, ...] = ()
         self.evidence = Evidence()
         self.response = b""
@@ -113,8 +111,6 @@ class Relay:
         evidence = self.evidence
         evidence.deltas += 1
         evidence.output_characters += characters
-        if evidence.first_token_kind is None:
-            evidence.first_token_kind = self._kind
         self._expected += 1
         self._next += 1
 
@@ -240,7 +236,7 @@ class Relay:
         key = (wire.type, delta.index, wire.item_id, wire.output_index, wire.content_index, wire.summary_index, same)
         if self._in is not None and key == self._key:
             return
-        self._key, self._kind = key, TOKENS[type(delta)]
+        self._key = key
         self._in = learn(frame.raw, delta.text, number(wire.sequence_number))
         self._out = None if same else learn(out, delta.text, self._next - 1)
         if not same and self._out is None:

@@ -8,6 +8,7 @@ Source: protocol-facts.md section 2.3; openai-python 3.57.0 types/responses/resp
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from strom.core.events import Block
@@ -17,7 +18,7 @@ Written = tuple[bytes, bytes]
 ADDED, DONE = b"response.output_item.added", b"response.output_item.done"
 
 
-class OpenItem:
+class OpenItem(ABC):
     """Base. `place` is its output_index; `pieces` what its deltas brought; `delta_type`, `before`, `after` a delta's layout."""
 
     delta_type = b""
@@ -33,13 +34,13 @@ class OpenItem:
     def opening(self) -> list[Written]:
         return [self._item_event(ADDED, self.json(b'""', b"in_progress"))]
 
+    @abstractmethod
     def closing(self, invalid: str) -> tuple[list[Written], bytes]:
         """The closing events, and the finished item."""
-        raise NotImplementedError
 
+    @abstractmethod
     def json(self, text: bytes, status: bytes) -> bytes:
         """The item with `text`, a JSON string; an item in progress is empty."""
-        raise NotImplementedError
 
     def text(self) -> bytes:
         return ENCODE("".join(self.pieces))
