@@ -1,7 +1,7 @@
 """A gateway as its users run it, a process of its own, and an upstream that says what its request asks for.
 
-The upstream speaks Chat and Messages. It echoes the last user text in pieces, so that every stream carries its own words; the text
-may begin with orders: `n=5` pieces, `gap=0.01` seconds between them, `end=proof|cut|error|hang`.
+The upstream speaks Chat and Messages. It echoes the last user text in pieces, so that every stream carries its own words; the
+text may begin with orders: `n=5` pieces, `gap=0.01` seconds between them, `end=proof|cut|error|hang`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,12 @@ class Upstream:
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         self._loop.run_forever()
+        server.close()
+        under_way = asyncio.all_tasks(self._loop)
+        for task in under_way:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*under_way, return_exceptions=True))
+        self._loop.close()
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -59,6 +65,9 @@ class Upstream:
                 self.open += 1
                 try:
                     await self._answer(head.split(" ")[1], json.loads(body or b"{}"), writer)
+                    if b"end=hang" in body:
+                        await reader.read()
+                        return
                 finally:
                     self.open -= 1
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -76,7 +85,7 @@ class Upstream:
             writer.write(b"%x\r\n%b\r\n" % (len(frame), frame))
             await writer.drain()
         if orders.get("end") == "hang":
-            await asyncio.sleep(60)
+            return
         if orders.get("end") == "cut":
             raise ConnectionResetError
         writer.write(b"0\r\n\r\n")
