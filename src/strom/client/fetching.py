@@ -81,5 +81,7 @@ async def fetch(question: Question, provider: Provider, codec: Codec, transport:
     if not 200 <= status < 300:
         error = as_callers(codec.decode_error(status, headers, body))
         error.message = upstream.redact(error.message)
+        error.args = (error.message,)
+        error.detail = upstream.redact(error.detail) if error.detail else None
         raise error
     return body

@@ -56,7 +56,7 @@ def schema_of(kind: Any) -> Schema:
         schema: Schema = kind.model_json_schema()
         return schema
     try:
-        return _inlined(msgspec.json.schema(kind))
+        return _inlined(_hoisted(msgspec.json.schema(kind, schema_hook=_schema_hook)))
     except TypeError as error:
         raise TypeError(f"{kind!r} has no JSON schema: {error}") from None
 
@@ -89,9 +89,41 @@ def _pydantic(kind: Any, value: Any) -> Any:
 
 def _msgspec(kind: Any, value: Any) -> Any:
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, kind, dec_hook=_decode_hook)
     except msgspec.ValidationError as error:
         raise ShapeError(str(error)) from None
+
+
+def _schema_hook(kind: type) -> Schema:
+    """Of a pydantic model inside another type."""
+    if is_pydantic(kind):
+        return schema_of(kind)
+    raise NotImplementedError
+
+
+def _decode_hook(kind: type, value: Any) -> Any:
+    """Raises ShapeError, which convert words with its place."""
+    if is_pydantic(kind):
+        return _pydantic(kind, value)
+    raise NotImplementedError(f"{kind!r} cannot be read from JSON")
+
+
+def _hoisted(schema: Schema) -> Schema:
+    """Definitions that came with an inner schema belong to the root, where references look for them."""
+    found: Schema = {}
+
+    def walk(node: Any) -> Any:
+        if isinstance(node, list):
+            return [walk(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        inner = {name: walk(item) for name, item in node.items() if name != "$defs"}
+        for name, item in node.get("$defs", {}).items():
+            found[name] = walk(item)
+        return inner
+
+    root: Schema = walk(schema)
+    return {**root, "$defs": found} if found else root
 
 
 def _checked(value: Any, schema: Schema) -> Any:

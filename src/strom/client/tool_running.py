@@ -121,7 +121,7 @@ class Running:
         error = self._error
         if error is not None:
             words = _words_for(error)
-            return ToolOutcome(self._call, None, model_text({"error": words}), words, started_at=start, ended_at=end)
+            return ToolOutcome(self._call, None, words, words, started_at=start, ended_at=end)
         result = self.result
         if not isinstance(result, ToolOutput):
             result = ToolOutput(result)

@@ -186,7 +186,10 @@ def _code_of(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _parameters(function: Callable[..., Any]) -> list[tuple[inspect.Parameter, Any]]:
-    hints = typing.get_type_hints(_code_of(function), include_extras=True)
+    try:
+        hints = typing.get_type_hints(_code_of(function), include_extras=True)
+    except NameError as error:
+        raise TypeError(f"{function!r}: its type hints must be known where it is defined: {error}") from None
     found = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):

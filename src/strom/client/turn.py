@@ -221,6 +221,7 @@ class Turn:
     def _failed(self, at: float, error: StromError) -> list[Event]:
         redact = self.candidate.upstream.redact
         error.message = redact(error.message)
+        error.args = (error.message,)  # what str and repr show
         error.detail = redact(error.detail) if error.detail else None
         self.error, self.refused = error, self.reader.refused
         if self._first_failed_at is None:
