@@ -47,6 +47,10 @@ class SseParser:
         if not self._buffer and data.endswith(b"\n\n") and b"\r" not in data:
             if data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2:
                 return [Frame(data[6:-2], b"", data)]  # one event, one line: what most reads are
+            if data.startswith(b"event: "):  # or two
+                at = data.find(b"\n") + 1
+                if data.startswith(b"data: ", at) and data.find(b"\n", at) == len(data) - 2:
+                    return [Frame(data[at + 6 : -2], data[7 : at - 1], data)]
             return [_frame(block + b"\n\n") for block in data[:-2].split(b"\n\n")]
         self._buffer += data
         frames = self._take_frames()

@@ -61,7 +61,10 @@ class Lane:
         self._step(("start", "", block))
 
     def add(self, kind: str, text: str) -> None:
-        self._step((kind, text, None))
+        if self.shown and not self.held:
+            self._board.out.append(_DELTAS[kind](self.index, text))
+        else:
+            self._step((kind, text, None))
 
     def end(self, invalid: str = "") -> None:
         """Ends the open block, if there is one."""

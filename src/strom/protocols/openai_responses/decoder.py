@@ -18,20 +18,21 @@ from strom.wire.sse import Frame, SseParser
 class Decoder:
     """Satisfies `StreamDecoder`."""
 
-    __slots__ = ("_delta", "_index", "_key", "_number", "_parser", "_reader", "_shape")
+    __slots__ = ("_delta", "_index", "_key", "_number", "_parser", "_quick", "_reader", "_shape")
 
     def __init__(self, quirks: Quirks) -> None:
         self._parser = SseParser()
         self._reader = StreamReader(quirks)
-        self._shape: DeltaShape | None = None
+        self._shape: DeltaShape | None = None  # a delta of the block now open
+        self._quick: DeltaShape | None = None  # the same, when the next read begins a frame
         self._delta: type[TextDelta] | type[ThinkingDelta] = TextDelta  # what the shape stands for
         self._index = 0
         self._number = 0  # the sequence number that comes next
         self._key: tuple[object, ...] = ()  # what the shape was learned for
 
     def feed(self, data: bytes) -> list[Event]:
-        shape = self._shape
-        if shape is not None and self._parser.idle:
+        shape = self._quick
+        if shape is not None:
             text = shape.match(data, self._number)
             if text is not None:
                 self._number += 1
@@ -50,11 +51,13 @@ class Decoder:
             for frame in frames[:-1]:
                 self._take(frame, events)
                 if self._reader.ended:
+                    self._quick = None
                     return events
             if frames:
                 self._take_last(frames[-1], events)
         except StromError as error:
             events += self._reader.fail(error)
+        self._quick = self._shape if self._parser.idle and not self._reader.ended else None
         return events
 
     def _take(self, frame: Frame, events: list[Event]) -> FrameIn:

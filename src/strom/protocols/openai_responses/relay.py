@@ -51,6 +51,7 @@ class Relay:
         "_object",
         "_out",
         "_parser",
+        "_quick",
         "_reader",
         "evidence",
         "response",
@@ -65,19 +66,24 @@ class Relay:
         self._next = 0  # the client's next sequence number
         self._expected = 0  # the upstream's
         self._items: list[bytes] = []  # finished items, as they went out
-        self._in: DeltaShape | None = None  # a text delta as it comes …
+        self._in: DeltaShape | None = None  # a delta of the block now open, as it comes …
         self._out: DeltaShape | None = None  # … and as it goes out; None: the same bytes
+        self._quick: DeltaShape | None = None  # `_in`, when the next read begins a frame
         self._key: tuple[object, ...] = ()
         self.evidence = Evidence()
         self.response = b""
 
     def feed(self, data: bytes) -> bytes:
-        shape = self._in
-        if shape is not None and self._parser.idle:
+        shape = self._quick
+        if shape is not None:
             text = shape.match(data, self._expected)
             if text:
-                self._count(len(text))
-                return data if self._out is None else self._out.render(shape.raw, shape.rest, self._next - 1)
+                evidence, number = self.evidence, self._next
+                evidence.deltas += 1
+                evidence.output_characters += len(text)
+                self._expected += 1
+                self._next = number + 1
+                return data if self._out is None else self._out.render(shape.raw, shape.rest, number)
         return self._read(data)
 
     def finish(self) -> bytes:
@@ -102,17 +108,10 @@ class Relay:
         if self._next == 0:
             return COMMENT
         self._next += 1
-        self._in = None  # what is learned says that numbers are the same
+        self._in = self._quick = None  # what is learned may say that numbers are the same
         return keepalive(self._next - 1)
 
     # --- one read ---
-
-    def _count(self, characters: int) -> None:
-        evidence = self.evidence
-        evidence.deltas += 1
-        evidence.output_characters += characters
-        self._expected += 1
-        self._next += 1
 
     def _read(self, data: bytes) -> bytes:
         if self.evidence.ended:
@@ -127,6 +126,7 @@ class Relay:
                     break
         except StromError as error:
             self._stop(error)
+        self._quick = self._in if self._parser.idle and not self.evidence.ended else None
         return b"".join(out)
 
     def _take(self, frame: Frame) -> bytes:
