@@ -107,8 +107,10 @@ class ResponsesRig(ServerRig):
         await self.until(lambda: len(self.client.sent) > sent or exchange.state == "finished")
         return exchange
 
-    def restart(self) -> ResponsesRig:
-        """Another process with the same store, as far as a test can tell."""
+    async def restart(self) -> ResponsesRig:
+        """Another process with the same store, as far as a test can tell; what this one has posted is there."""
+        assert self.archive is not None
+        await self.archive.run(lambda store: None)
         fresh = ResponsesRig(store=self.responses_store)
         fresh.wall = fresh.gateway.services.wall = self.wall
         return fresh

@@ -89,7 +89,7 @@ async def test_every_event_once_from_any_number(restarted: bool) -> None:
     exchange, path = await begun(rig, stream=True)
     rig.upstream.end(WELL)
     every = exchange.body_out
-    rig = rig.restart() if restarted else rig
+    rig = await rig.restart() if restarted else rig
     for after in (None, 0, 3, len(events(every)) - 2):
         query = "" if after is None else f"&starting_after={after}"
         replayed = await rig.ask("GET", f"{path}?stream=true{query}")
@@ -122,7 +122,7 @@ async def test_cancel_stops_the_upstream_at_once(restarted: bool) -> None:
     assert rig.store.list().records[0].status == "cancelled"
     last = events(exchange.body_out)[-1]
     assert (exchange.state, last["type"], last["response"]["status"]) == ("finished", "response.failed", "cancelled")
-    rig = rig.restart() if restarted else rig
+    rig = await rig.restart() if restarted else rig
     assert await status_of(rig, path) == "cancelled"
     assert answer(await rig.ask("POST", f"{path}/cancel")) == cancelled
     assert (await rig.create({"previous_response_id": cancelled["id"]})).status == 400
@@ -194,15 +194,14 @@ async def test_a_stopped_process_leaves_it_failed() -> None:
     rig.responses._jobs.close()  # type: ignore[union-attr]
     assert rig.upstream.aborted
     grammar.read(exchange.body_out, strict=False)
-    failed = answer(await rig.restart().ask("GET", path))
+    failed = answer(await (await rig.restart()).ask("GET", path))
     assert (failed["status"], failed["error"]["code"]) == ("failed", "gateway_stopped")
 
 
 async def test_a_process_that_vanished_leaves_it_failed_in_the_end() -> None:
     rig = ResponsesRig()
     _, path = await begun(rig, stream=True)
-    await rig.ask("GET", path)  # what was posted to the store is there
-    other = rig.restart()
+    other = await rig.restart()
     assert await status_of(other, path) == "queued"
     rig.wall.now += background.LEASE_S + 1
     failed = answer(await other.ask("GET", path))
@@ -219,7 +218,7 @@ async def test_several_processes_see_each_others(monkeypatch: pytest.MonkeyPatch
     rig = ResponsesRig(shared=True)
     exchange, path = await begun(rig, stream=True)
     rig.upstream.read(HALF)
-    other = rig.restart()
+    other = await rig.restart()
     reader = await other.open(f"{path}?stream=true&starting_after=0")
     await other.until(lambda: "Hel" in reader.body_out.decode())
     cancelled = answer(await other.ask("POST", f"{path}/cancel"))

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from strom.core.errors import StromError
+from strom.core.errors import NotFound, StromError
 from strom.stores.responses import ResponseStore
 
 LOG = logging.getLogger("strom.responses")
 MAX_WAITING_BYTES = 67_108_864
 SWEEP_S = 30.0
+SECOND_LOOK_S = 0.1
 Result = TypeVar("Result")
 
 
@@ -35,6 +36,19 @@ class Archive:
     async def run(self, work: Callable[[ResponseStore], Result]) -> Result:
         """What `work` gives. Raises what it raises."""
         return await self._loop.run_in_executor(self._executor, work, self._store)
+
+    async def find(self, work: Callable[[ResponseStore], Result | None]) -> Result | None:
+        """As `run`; what is not there may just be on its way from another process, so it is looked for twice."""
+        try:
+            found = await self.run(work)
+        except NotFound:
+            if not self.shared:
+                raise
+            found = None
+        if found is not None or not self.shared:
+            return found
+        await asyncio.sleep(SECOND_LOOK_S)
+        return await self.run(work)
 
     def post(self, work: Callable[[ResponseStore], object], size_bytes: int = 0) -> None:
         """Have it done; nobody waits for it. `size_bytes`: what it holds in memory meanwhile."""

@@ -23,9 +23,9 @@ from strom.protocols.codec import ReplyContext
 from strom.protocols.openai_responses.background import BackgroundStream
 from strom.server.responses.archive import Archive
 from strom.server.responses.exchanges import DetachedExchange
-from strom.server.responses.history import make_stored
+from strom.server.responses.history import keep
 from strom.server.responses.replay import stopped_error
-from strom.stores.responses import Events, Place, ResponseStore, StoredResponse
+from strom.stores.responses import Events, Place, StoredResponse
 from strom.transport.types import Exchange, Headers, RequestHead
 
 LEASE_S = 30.0
@@ -181,9 +181,9 @@ class Jobs:
             self._check.cancel()
 
     def _put(self, job: Job, running_until: float | None) -> None:
-        stored = make_stored(job.place, job.kept.response, job.exchange.body, self._services.wall())
-        stored = msgspec.structs.replace(stored, background=True, running_until=running_until)
-        self._archive.post(partial(_put, stored=stored), stored.size_bytes)
+        now, response, body = self._services.wall(), job.kept.response, job.exchange.body
+        state = StoredResponse(job.place, response, created_at=now, background=True, running_until=running_until)
+        self._archive.post(partial(keep, state, body), len(response) + len(body))
 
     def _flush(self, job: Job) -> None:
         frames = job.kept.frames[job.flushed :]
@@ -220,10 +220,6 @@ class Jobs:
             job = self._running.get(place)
             if job is not None:
                 job.cancel()
-
-
-def _put(store: ResponseStore, stored: StoredResponse) -> bool:
-    return store.put(stored)
 
 
 class Reader:

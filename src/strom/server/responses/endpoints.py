@@ -30,7 +30,7 @@ from strom.server.counting import TokenCounter
 from strom.server.responses.archive import Archive
 from strom.server.responses.background import Job, Jobs, Reader
 from strom.server.responses.exchanges import StoringExchange
-from strom.server.responses.history import Continuation, input_items, make_stored
+from strom.server.responses.history import Continuation, input_items, keep
 from strom.server.responses.replay import Replay, current_response, runs
 from strom.stores.responses import Place, StoredResponse
 from strom.transport.types import Exchange
@@ -99,7 +99,7 @@ class Responses:
         continuation = Continuation(self._owner(exchange), exchange.body, wish, self._speaks_responses(exchange, wish))
         if self._archive is None:
             return continuation.without_store()
-        return await self._archive.run(continuation.expand)
+        return await self._archive.find(continuation.expand) or exchange.body
 
     def _speaks_responses(self, exchange: Exchange, wish: StoreWish) -> bool:
         """Whether all upstreams that may serve this call can know ids that we do not."""
@@ -123,15 +123,13 @@ class Responses:
 
     def _keep(self, owner: str, body: bytes, response: bytes) -> None:
         """Of an answer whose end is proven; any other is evidence, which records keep."""
-        archive = self._archive
         try:
-            if archive is None or not wire.has_ended_well(response):
+            if self._archive is None or not wire.has_ended_well(response):
                 return
-            place = Place(owner, wire.item_id(response))
-            stored = make_stored(place, response, body, self._gateway.services.wall())
         except ValueError:
             return  # an upstream's object that is none
-        archive.post(lambda store: store.put(stored), stored.size_bytes)
+        state = StoredResponse(Place(owner, wire.item_id(response)), response, created_at=self._gateway.services.wall())
+        self._archive.post(partial(keep, state, body), len(body) + len(response))
 
     # -- background --
 
@@ -260,7 +258,7 @@ class Responses:
 
     async def _stored(self, place: Place) -> StoredResponse:
         """Raises NotFound."""
-        stored = await self._archive.run(lambda store: store.get(place)) if self._archive is not None else None
+        stored = await self._archive.find(lambda store: store.get(place)) if self._archive is not None else None
         if stored is None:
             raise wire.not_found(place.id)
         return stored

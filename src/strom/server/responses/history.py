@@ -75,9 +75,12 @@ def input_items(found: StoredResponse) -> list[bytes]:
     return [bytes(item) for item in _RAWS.decode(found.input_items)]
 
 
-def make_stored(place: Place, response: bytes, body: bytes, now: float) -> StoredResponse:
-    """What is kept of an answer and the (whole) request before it. Raises ValueError for what cannot be read."""
-    items = wire.input_items(body)
-    held = [*items, *wire.output_items(response)]
+def keep(state: StoredResponse, body: bytes, store: ResponseStore) -> bool:
+    """Put a response into the store, with the items of the (whole) request that it answers. False: it does not fit."""
+    try:
+        items = wire.input_items(body)
+        held = [*items, *wire.output_items(state.response)]
+    except ValueError:
+        return True  # nothing of it can be read, so nobody can go on from it
     ids = tuple(dict.fromkeys(identity for item in held if (identity := wire.item_id(item))))
-    return StoredResponse(place, response, b"[" + b",".join(items) + b"]", ids, now)
+    return store.put(msgspec.structs.replace(state, input_items=b"[" + b",".join(items) + b"]", item_ids=ids))
