@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
+import socket
 from collections.abc import Callable
 
 import click
@@ -110,8 +112,8 @@ class Runtime:
 
     async def close(self) -> None:
         """Everything that runs has ended or is cut; records are on disk when this returns."""
-        self.stop_calls()
         await self.app.close()
+        self.stop_calls()
         self.gateway.services.lingering.close()
         self.client.close()
         await asyncio.to_thread(self.store.close)
@@ -144,9 +146,10 @@ def _serve_shared(settings: Settings, reload: Reload | None, announce: Announcem
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> StromError:
-    return StromError(
-        f"Cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --port or --host."
-    )
+    why = error.strerror or str(error)
+    if error.errno is not None and not isinstance(error, socket.gaierror):
+        why = os.strerror(error.errno)  # asyncio's own text repeats the address
+    return StromError(f"Cannot listen on {host}:{port}: {why}. Choose another with --port or --host.")
 
 
 def run_process(settings: Settings, reload: Reload | None, announce: Announcement | None, *, shared: bool) -> int:

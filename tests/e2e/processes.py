@@ -1,7 +1,8 @@
 """A gateway as its users run it, a process of its own, and an upstream that says what its request asks for.
 
 The upstream speaks Chat and Messages. It echoes the last user text in pieces, so that every stream carries its own words; the
-text may begin with orders: `n=5` pieces, `gap=0.01` seconds between them, `end=proof|cut|error|hang`.
+text may begin with orders: `n=5` pieces, `gap=0.01` seconds between them, `end=proof|cut|error|hang`, or `refuse=500` for that
+status and a body that quotes the whole request, its key included.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 import httpx
 
 ROOT = Path(__file__).resolve().parents[2]
-ORDER = re.compile(r"(n|gap|end)=(\S+)")
+ORDER = re.compile(r"(n|gap|end|refuse)=(\S+)")
 
 
 class Upstream:
@@ -64,7 +65,7 @@ class Upstream:
                 self.requests.append((head, body))
                 self.open += 1
                 try:
-                    await self._answer(head.split(" ")[1], json.loads(body or b"{}"), writer)
+                    await self._answer(head, json.loads(body or b"{}"), writer)
                     if b"end=hang" in body:
                         await reader.read()
                         return
@@ -75,10 +76,15 @@ class Upstream:
         finally:
             writer.close()
 
-    async def _answer(self, path: str, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, head: str, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         text = last_text(request)
         orders = dict(ORDER.findall(text))
-        speak = messages_frames if path.endswith("/messages") else chat_frames
+        if "refuse" in orders:
+            told = json.dumps({"error": {"message": f"{head} {text}"}}).encode()
+            line = f"HTTP/1.1 {orders['refuse']} No\r\ncontent-type: application/json\r\ncontent-length: {len(told)}\r\n\r\n"
+            writer.write(line.encode() + told)
+            return
+        speak = messages_frames if "/messages " in head.partition("\r\n")[0] else chat_frames
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
         for frame in speak(text, int(orders.get("n", 3)), orders.get("end", "proof")):
             await asyncio.sleep(float(orders.get("gap", 0)))

@@ -55,3 +55,18 @@ async def test_what_was_never_sent_is_recorded_as_rejected() -> None:
     await rig.ask("POST", "/v1/chat/completions", b"{")
     (record,) = rig.store.list().records
     assert (record.status, record.http_status, record.usage_source) == ("rejected", 400, "none")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/api/show"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
+async def test_a_wrong_method_is_told_the_right_one(path: str, method: str) -> None:
+    exchange = await ServerRig().ask(method, path)
+    assert exchange.status == 405
+    assert exchange.header_out(b"allow") == b"POST"
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/readyz", "/v1/models", "/v1/models/m", "/platform/v1/traces"])
+async def test_nothing_is_posted_to_a_page(path: str) -> None:
+    exchange = await ServerRig().ask("POST", path, {})
+    assert exchange.status == 405
+    assert exchange.header_out(b"allow") == b"GET, HEAD"

@@ -31,6 +31,7 @@ from strom.gateway.accounts import (
 )
 from strom.gateway.attempt import UpstreamAttempt
 from strom.gateway.block import encode_block
+from strom.gateway.echoes import without_echoes
 from strom.gateway.opening import Opening
 from strom.gateway.outgoing import build_outgoing
 from strom.gateway.pipes import FoldPipe, StreamPipe, TranscodePipe
@@ -496,6 +497,8 @@ class Call:
         evidence = attempt.evidence if attempt is not None else Evidence()
         record.status = status_of(evidence, error, dispatched=self._dispatched_at is not None)
         fill_record(record, self._estimate(evidence, error), evidence, error)
+        if record.error is not None:
+            record.error.message = without_echoes(record.error.message, self.request)
         record.dropped = [*self._dropped, *evidence.notes]
         record.attempts = list(self._past)
         if attempt is not None:

@@ -40,5 +40,6 @@ def respond_error(exchange: Exchange, codec: Codec, error: StromError, trace_id:
     headers = whole_headers(codec, trace_id)
     known = {name for name, _ in headers}
     headers += [field for field in encoded.headers if field[0] not in known]
+    headers += [field for field in error.headers if field[0] == b"allow"]
     exchange.respond(encoded.status, headers, encoded.body)
     return encoded.status

@@ -24,6 +24,7 @@ from strom.server.embeddings import FRONTS as EMBEDDING_PATHS
 from strom.server.embeddings import Embedder
 from strom.server.models import ModelLister
 from strom.server.ollama import OllamaPages, load_answer
+from strom.server.pages import PATHS as PAGE_PATHS
 from strom.server.pages import Pages
 from strom.server.platform import Platform
 from strom.server.responses import Responses
@@ -129,12 +130,12 @@ class App:
         for prefix, below in self._get_below.items():
             if path.startswith(prefix) and len(path) > len(prefix):
                 if method not in ("GET", "HEAD"):
-                    raise MethodNotAllowed(f"{path} takes GET.")
+                    raise not_allowed(path, "GET")
                 return below
         if path in CALL_PATHS or path in self._post:
-            raise MethodNotAllowed(f"{path} takes POST.")
-        if path in self._get:
-            raise MethodNotAllowed(f"{path} takes GET.")
+            raise not_allowed(path, "POST")
+        if path in self._get or path in PAGE_PATHS:
+            raise not_allowed(path, "GET")
         raise NotFound(f"There is no endpoint {unquote(path)[:200]!r} here.")
 
     def _start(self, exchange: Exchange, endpoint: Endpoint) -> None:
@@ -169,6 +170,13 @@ class App:
         if path.startswith(RESPONSES_PATH):
             return codecs["openai-responses"]
         return codecs["openai-chat"]
+
+
+def not_allowed(path: str, taken: str) -> MethodNotAllowed:
+    """RFC 9110 section 15.5.6 demands the header."""
+    error = MethodNotAllowed(f"{path} takes {taken}.")
+    error.headers = [(b"allow", b"GET, HEAD" if taken == "GET" else taken.encode())]
+    return error
 
 
 def refuse_stream(exchange: Exchange) -> None:

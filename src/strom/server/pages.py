@@ -16,6 +16,8 @@ READY_TIMEOUT_S = 2.0
 TEXT = (b"content-type", b"text/plain; charset=utf-8")
 JSON = (b"content-type", b"application/json")
 PAGE = b"Strom is running.\n"
+PATHS = frozenset(("/", "/api/hello", "/healthz"))
+"""Answered at once."""
 
 
 class Pages:
