@@ -1,7 +1,8 @@
 """No cut makes the gateway lie: recorded answers behind every front protocol, ended at byte offsets by a close and by a reset.
 
 By default a sample of offsets of a few recordings. STROM_EVERY_CUT=1: every byte of the recordings up to `SHORT_BYTES`, and
-of every longer one each `STRIDE`-th byte and its last `TAIL` bytes. STROM_EVERY_CUT=all: every byte of every recording (a day).
+of every longer one each `STRIDE`-th byte (at most about `MOST` of them) and its last `TAIL` bytes. STROM_EVERY_CUT=all: every
+byte of every recording (a day).
 The number of cuts is printed at the end.
 """
 
@@ -18,7 +19,7 @@ from tests.recordings import load, names, recordings_root
 
 MODE = os.environ.get("STROM_EVERY_CUT", "")
 SHORT_BYTES = 4000
-STRIDE, TAIL = 211, 100
+STRIDE, TAIL, MOST = 211, 40, 60
 SAMPLE_STRIDE, SAMPLE_TAIL = 83, 24
 SAMPLE = [
     ("mlx_lm", "echo_tools_stream"),
@@ -45,7 +46,7 @@ def _answers() -> list[tuple[str, str]]:
 def _offsets(size: int) -> list[int]:
     if MODE == "all" or (MODE and size <= SHORT_BYTES):
         return list(range(size + 1))
-    stride, tail = (STRIDE, TAIL) if MODE else (SAMPLE_STRIDE, SAMPLE_TAIL)
+    stride, tail = (max(STRIDE, size // MOST), TAIL) if MODE else (SAMPLE_STRIDE, SAMPLE_TAIL)
     return sorted({*range(0, size, stride), *range(max(0, size - tail), size + 1)})
 
 

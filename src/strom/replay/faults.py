@@ -159,10 +159,12 @@ def _parse(text: str) -> Fault:
         raise BadFault(f"fault {text!r}: no such fault; there are {', '.join(FAULTS)}")
     if match["place"] is not None and kind.place == "none":
         raise BadFault(f"fault {text!r}: {match['name']} takes no place (@…)")
-    place = _place(text, match["place"] or "0") if kind.place != "none" else None
     if match["place"] is None and kind.place == "needed":
         raise BadFault(f"fault {text!r}: say where: {match['name']}@120 (bytes) or {match['name']}@5t (tokens)")
-    return Fault(match["name"], place, _value(text, kind, match["value"]))
+    place = "0" if match["place"] is None else match["place"]
+    return Fault(
+        match["name"], None if kind.place == "none" else _place(text, place), _value(text, kind, match["value"])
+    )
 
 
 def _place(text: str, place: str) -> Place:
