@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from typing import Any
 
 import pytest
 
@@ -229,7 +230,7 @@ def test_m12_schema_only_with_json_object() -> None:
 
 
 def test_m13_anthropic_streams_here() -> None:
-    frames = [
+    frames: list[tuple[str, dict[str, Any]]] = [
         ("message_start", {"message": {"id": "m1", "role": "assistant", "model": "used-1", "content": [], "stop_reason": None,
                                        "type": "message", "usage": {"input_tokens": 3, "output_tokens": 1}}}),
         ("content_block_start", {"index": 0, "content_block": {"type": "text", "text": ""}}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,9 @@ from tests.client.rig import (
     unreachable,
 )
 
-MS = pytest.approx
+
+def MS(milliseconds: float) -> Any:
+    return pytest.approx(milliseconds)
 
 
 def test_m20_three_fields_in_milliseconds_and_provider_durations_as_they_are() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from types import TracebackType
 from typing import Self
 
@@ -75,6 +75,21 @@ class Inbox:
             self._arm(loop)
 
 
+class _Reader:
+    """The one iterator of a stream: it may be handed on and looped over in parts; a second one is refused."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: AsyncStream) -> None:
+        self._stream = stream
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Coroutine[object, object, StreamEvent]:
+        return self._stream.__anext__()
+
+
 class AsyncStream(StreamBase):
     """A stream of events: iterate it once, to its one terminal event. Cancelling the reading task closes the exchange.
 
@@ -93,7 +108,7 @@ class AsyncStream(StreamBase):
 
     def __aiter__(self) -> AsyncIterator[StreamEvent]:
         self._begin_reading()
-        return self
+        return _Reader(self)
 
     async def __anext__(self) -> StreamEvent:
         events = self._events
@@ -132,7 +147,7 @@ class AsyncStream(StreamBase):
 
     async def reply(self) -> Reply:
         """The whole reply, after reading what is left. Raises StreamFailed, which carries the evidence."""
-        async for _ in self._rest():
+        async for _ in _Reader(self):
             pass
         return self._result()
 
@@ -167,7 +182,7 @@ class AsyncStream(StreamBase):
 
     async def _text(self) -> AsyncIterator[str]:
         try:
-            async for event in self._rest():
+            async for event in _Reader(self):
                 if type(event) is StreamContent:
                     yield event.text
             self._result()
@@ -177,7 +192,7 @@ class AsyncStream(StreamBase):
 
     async def _chunks(self) -> AsyncIterator[StreamChunk | StreamDone]:
         try:
-            async for event in self._rest():
+            async for event in _Reader(self):
                 chunk = self._chunk(event)
                 if chunk is not None:
                     yield chunk
@@ -185,14 +200,6 @@ class AsyncStream(StreamBase):
         finally:
             if not self._run.over:
                 self._close()
-
-    async def _rest(self) -> AsyncIterator[StreamEvent]:
-        while True:
-            try:
-                event = await self.__anext__()
-            except StopAsyncIteration:
-                return
-            yield event
 
     def _close(self) -> None:
         self._run.close(self._clock())

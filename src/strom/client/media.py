@@ -76,7 +76,9 @@ class _Medium(msgspec.Struct, frozen=True):
 
 
 class Image(_Medium, frozen=True):
-    """>>> Image.from_url("https://example.org/cat.png").url
+    """A picture.
+
+    >>> Image.from_url("https://example.org/cat.png").url
     'https://example.org/cat.png'
     """
 

@@ -28,6 +28,21 @@ LONGEST_WAIT_S = 3600.0
 _Item = tuple[Mailbox | None, Signal | None]
 
 
+class _Reader:
+    """The one iterator of a stream: it may be handed on and looped over in parts; a second one is refused."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> StreamEvent:
+        return self._stream.__next__()
+
+
 class Stream(StreamBase):
     """A stream of events: iterate it once, to its one terminal event.
 
@@ -48,7 +63,7 @@ class Stream(StreamBase):
 
     def __iter__(self) -> Iterator[StreamEvent]:
         self._begin_reading()
-        return self
+        return _Reader(self)
 
     def __next__(self) -> StreamEvent:
         try:
@@ -71,7 +86,7 @@ class Stream(StreamBase):
 
     def reply(self) -> Reply:
         """The whole reply, after reading what is left. Raises StreamFailed, which carries the evidence."""
-        for _ in self._rest():
+        for _ in _Reader(self):
             pass
         return self._result()
 
@@ -104,7 +119,7 @@ class Stream(StreamBase):
 
     def _text(self) -> Iterator[str]:
         try:
-            for event in self._rest():
+            for event in _Reader(self):
                 if type(event) is StreamContent:
                     yield event.text
             self._result()
@@ -114,7 +129,7 @@ class Stream(StreamBase):
 
     def _chunks(self) -> Iterator[StreamChunk | StreamDone]:
         try:
-            for event in self._rest():
+            for event in _Reader(self):
                 chunk = self._chunk(event)
                 if chunk is not None:
                     yield chunk
@@ -122,14 +137,6 @@ class Stream(StreamBase):
         finally:
             if not self._run.over:
                 self.close()
-
-    def _rest(self) -> Iterator[StreamEvent]:
-        while True:
-            try:
-                event = self.__next__()
-            except StopIteration:
-                return
-            yield event
 
     def _wait(self) -> StreamEvent:
         """The next event, when none is there yet."""
