@@ -29,7 +29,8 @@ one model take any."""
 
 async def examine(endpoint: Endpoint, protocols: Sequence[ProtocolName] | None, model: str | None) -> Report:
     """`protocols` None: those that the endpoint speaks. Raises Unreachable."""
-    name = model or await find_model(endpoint)
+    listed = await find_model(endpoint)
+    name = model or listed
     reports: list[ProtocolReport] = []
     for dialect in DIALECTS:
         if protocols is None or dialect.name in protocols:
