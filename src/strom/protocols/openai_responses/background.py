@@ -3,8 +3,8 @@
 A background response has its id before any upstream is asked, and its events are kept so that a client may come back and
 read on. So every event is numbered anew: 0 is response.created, 1 response.queued, then everything the call brings but for
 its own beginning. The number of an event is its place in `frames`. Every Response object in it carries our id and
-`background: true`. Exactly one terminal event ends it: that of the call, or `response.failed` (a cancelled response too:
-its end is not proven, and the object's status says which it was).
+`background: true`. Exactly one terminal event ends it: that of the call, or `response.failed` (of a cancelled response too:
+its end is not proven).
 Source: protocol-facts.md sections 2.1 and 2.3; openai-python 3.57.0 types/responses/response_queued_event.py.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw
 
-from strom.core.errors import GatewayError, StromError
+from strom.core.errors import Cancelled, GatewayError, StromError
 from strom.protocols.codec import ReplyContext
 from strom.protocols.openai_responses.encoder import event_frame, failure, keepalive
 from strom.protocols.openai_responses.meanings import usage_json
@@ -62,9 +62,10 @@ class BackgroundStream:
             self._end(failure(error, len(self.frames), self._own(members)))
 
     def cancel(self) -> None:
+        """Its stream ends as one that failed, since no event says more; its object says `cancelled`."""
         if not self.ended:
-            response = self._own(self._object.cancelled(self._output, self._usage()))
-            self._end(event_frame(b"response.failed", len(self.frames), b'"response":' + response))
+            self.fail(Cancelled("The response was cancelled."))
+            self._own(self._object.cancelled(self._output, self._usage()))
 
     # --- inside ---
 

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, unquote
 
 from strom.core.errors import BadRequest, MethodNotAllowed, NotFound, StromError, Unsupported
 from strom.core.messages import Request
-from strom.gateway.gateway import AtOnce, Gateway
+from strom.gateway.gateway import AtOnce, Gateway, wanted_policy
 from strom.gateway.outgoing import Incoming
 from strom.gateway.responses import id_headers, stream_headers, whole_headers
 from strom.protocols.codec import ReplyContext
@@ -104,10 +104,8 @@ class Responses:
     def _speaks_responses(self, exchange: Exchange, wish: StoreWish) -> bool:
         """Whether all upstreams that may serve this call can know ids that we do not."""
         gateway = self._gateway
-        wanted = exchange.head.header(b"x-strom-policy")
-        policy = wanted.decode("latin-1") if wanted is not None else None
         try:
-            plan = gateway.state.router.plan(wish.model, gateway.identify(exchange), policy)
+            plan = gateway.state.router.plan(wish.model, gateway.identify(exchange), wanted_policy(exchange))
         except StromError:
             return False  # the gateway will say the same, and why
         return all(endpoint.upstream.protocol == NAME for endpoint in plan.endpoints)
@@ -243,8 +241,7 @@ class Responses:
         wish = wire.body_wish(exchange.body)
         body = await self._expanded(exchange, wish) if wish.reads else exchange.body
         request = self._codec.decode_request(body)
-        wanted = exchange.head.header(b"x-strom-policy")
-        plan = gateway.state.router.plan(request.model, key, wanted.decode("latin-1") if wanted is not None else None)
+        plan = gateway.state.router.plan(request.model, key, wanted_policy(exchange))
         incoming = Incoming(self._codec, request, body, exchange.head.headers)
         tokens, source = await self._counter.tokens(incoming, plan.endpoints[0])
         headers = whole_headers(self._codec, gateway.services.new_trace_id())
