@@ -8,18 +8,13 @@ an exception nobody foresaw is caught: it fails this call and no other.
 from __future__ import annotations
 
 import enum
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from strom.core.errors import (
-    IncompleteStream,
-    InvalidStreamEvent,
-    ProviderError,
-    StromError,
-    TimedOut,
-    Unreachable,
-)
+from strom.core.errors import InvalidStreamEvent, StromError
 from strom.core.evidence import Evidence
+from strom.gateway.failures import explain, name_silence, redirected
 from strom.protocols.codec import Codec, ToolName
 from strom.transport.types import Headers, TransportFailure, UpstreamExchange
 
@@ -28,6 +23,7 @@ if TYPE_CHECKING:
     from strom.gateway.pipes import StreamPipe
     from strom.gateway.plan import Endpoint
 
+LOG = logging.getLogger("strom.call")
 MAX_ERROR_BYTES = 1_048_576
 MAX_READ_BYTES = 1_048_576
 """What one read may bring before it is passed on in pieces: a compressed body can unfold to a thousand times its size."""
@@ -193,15 +189,18 @@ class UpstreamAttempt:
     def _finish_stream(self) -> None:
         read, self._read = self._read, b""
         if self.pipe is not None:
-            out = self.pipe.feed(read) if read else b""
-            self._call.advance(self, out + self.pipe.finish())
+            out = (self.pipe.feed(read) if read else b"") + self.pipe.finish()
+            name_silence(self.evidence)
+            self._call.advance(self, out)
 
     def _break_off(self, failure: TransportFailure) -> None:
         """What came before the failure is the client's."""
         if self._mode is _Mode.STREAM and self._read:
             self._flush()
         if not self.is_over:  # the last read may have held the proof
-            self._call.attempt_failed(self, self._explain(failure))
+            name = self.endpoint.upstream.name
+            LOG.info("call %s: backend %r: %s: %s", self._call.record.trace_id, name, failure.kind, failure.detail)
+            self._call.attempt_failed(self, explain(name, failure))
 
     def _body_limit(self) -> int:
         return MAX_ERROR_BYTES if self._mode is _Mode.ERROR else self._call.services.settings.max_reply_bytes
@@ -222,28 +221,6 @@ class UpstreamAttempt:
 
     def refusal(self) -> StromError:
         """What the error that the upstream answered with stands for, as far as its body has come."""
+        if 300 <= self.status < 400:
+            return redirected(self.endpoint.upstream.name, self.status)
         return self.codec.decode_error(self.status, self.response_headers, b"".join(self._body))
-
-    def _explain(self, failure: TransportFailure) -> StromError:
-        """The error behind a failed exchange, in words that say what to look at."""
-        name = self.endpoint.upstream.name
-        match failure.kind:
-            case "connect":
-                return Unreachable(f"The backend {name!r} cannot be reached. Is it running?", detail=failure.detail)
-            case "connect_timeout":
-                return TimedOut(f"The backend {name!r} did not accept a connection in time.", detail=failure.detail)
-            case "tls":
-                message = f"The TLS connection to the backend {name!r} could not be set up: check its certificate."
-                return Unreachable(message, detail=failure.detail)
-            case "proxy":
-                message = f"The proxy on the way to the backend {name!r} refused: check the proxy variables."
-                return Unreachable(message, detail=failure.detail)
-            case "closed_before_response":
-                message = f"The backend {name!r} closed the connection without an answer."
-                return ProviderError(message, detail=failure.detail)
-            case "cut":
-                message = f"The connection to the backend {name!r} broke before its answer was complete."
-                return IncompleteStream(message, detail=failure.detail)
-            case "protocol" | "too_large" | "decoding":
-                message = f"The backend {name!r} answered with something that is no valid HTTP response."
-                return ProviderError(message, detail=failure.detail)
