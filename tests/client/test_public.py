@@ -13,8 +13,17 @@ import pytest
 import strom
 import strom.client
 
-PRODUCT = ["Model", "AsyncModel", "StreamContent", "StreamThinking", "StreamToolCall", "StreamToolResult", "StreamPartial", "StreamCompleted", "StreamError", "StreamErrorReason", "CompletionMetadata", "StreamMetrics", "Usage", "ToolCall", "Message", "Text", "Image", "Audio", "Video", "Document", "tool", "ToolOutput", "Retry", "Tracer", "StromError", "AuthError", "RateLimited", "TimedOut", "BadRequest", "ContentPolicy", "Unsupported", "ProviderError", "ToolError", "Cancelled", "StreamFailed", "CompletionConfig", "Reply"]
-REASONS = ["incomplete_completion", "incomplete_stream", "provider_error", "unexpected_tool_calls", "invalid_stream_event", "request_failed", "stream_events_unsupported", "cancelled"]
+PRODUCT = [
+    "Model", "AsyncModel", "StreamContent", "StreamThinking", "StreamToolCall", "StreamToolResult", "StreamPartial",
+    "StreamCompleted", "StreamError", "StreamErrorReason", "CompletionMetadata", "StreamMetrics", "Usage",
+    "ToolCall", "Message", "Text", "Image", "Audio", "Video", "Document", "tool", "ToolOutput", "Retry", "Tracer",
+    "StromError", "AuthError", "RateLimited", "TimedOut", "BadRequest", "ContentPolicy", "Unsupported",
+    "ProviderError", "ToolError", "Cancelled", "StreamFailed", "CompletionConfig", "Reply",
+]  # fmt: skip
+REASONS = [
+    "incomplete_completion", "incomplete_stream", "provider_error", "unexpected_tool_calls", "invalid_stream_event",
+    "request_failed", "stream_events_unsupported", "cancelled",
+]  # fmt: skip
 
 
 def test_every_name_of_the_contract_is_there() -> None:

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -11,6 +17,7 @@ import pytest
 import strom
 from strom.client.events import StreamEvent
 from strom.client.options import ModelOptions
+from tests.client.loopback import Loopback
 from tests.client.rig import NDJSON, SSE, Answer, Rig, call, calls_answer, line, said, sse, text_answer
 
 
@@ -23,8 +30,10 @@ def weather(city: str) -> str:
 
 
 def anthropic(*blocks: dict[str, Any], stop: str = "end_turn") -> Answer:
-    message: dict[str, Any] = {"id": "m", "type": "message", "role": "assistant", "model": "used-1", "content": [], "stop_reason": None,
-               "stop_sequence": None, "usage": {"input_tokens": 5, "output_tokens": 1}}  # fmt: skip
+    message: dict[str, Any] = {
+        "id": "m", "type": "message", "role": "assistant", "model": "used-1", "content": [], "stop_reason": None,
+        "stop_sequence": None, "usage": {"input_tokens": 5, "output_tokens": 1},
+    }  # fmt: skip
     frames: list[dict[str, Any]] = [{"type": "message_start", "message": message}]
     for index, block in enumerate(blocks):
         kind = block["type"]
@@ -54,12 +63,57 @@ def ollama(text: str = "", call: dict[str, Any] | None = None) -> Answer:
     return Answer((said(text), end), headers=NDJSON)
 
 
+def responses(item: dict[str, Any], deltas: list[dict[str, Any]]) -> Answer:
+    """One output item: its start, its deltas, its end, and the response with all of it."""
+    base: dict[str, Any] = {"id": "resp_1", "object": "response", "created_at": 1, "model": "used-1", "status": "in_progress",
+                            "output": []}  # fmt: skip
+    usage = {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
+    frames: list[dict[str, Any]] = [
+        {"type": "response.created", "response": base},
+        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "status": "in_progress"}},
+        *deltas,
+        {"type": "response.output_item.done", "output_index": 0, "item": {**item, "status": "completed"}},
+        {"type": "response.completed", "response": {**base, "status": "completed", "output": [item], "usage": usage}},
+    ]
+    reads = [
+        f"event: {frame['type']}\n".encode() + sse({**frame, "sequence_number": number})
+        for number, frame in enumerate(frames)
+    ]
+    return Answer(tuple(reads))
+
+
+def responses_text(text: str) -> Answer:
+    part = {"type": "output_text", "text": text, "annotations": []}
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "content": [part]}
+    at = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+    deltas = [
+        {"type": "response.content_part.added", **at, "part": {**part, "text": ""}},
+        {"type": "response.output_text.delta", **at, "delta": text},
+        {"type": "response.output_text.done", **at, "text": text},
+        {"type": "response.content_part.done", **at, "part": part},
+    ]
+    return responses(item, deltas)
+
+
+def responses_call() -> Answer:
+    arguments = '{"city":"Rome"}'
+    item = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "weather", "arguments": arguments}
+    at = {"item_id": "fc_1", "output_index": 0}
+    deltas = [
+        {"type": "response.function_call_arguments.delta", **at, "delta": arguments},
+        {"type": "response.function_call_arguments.done", **at, "arguments": arguments},
+    ]
+    return responses(item, deltas)
+
+
 def texts(protocol: str, text: str) -> Answer:
     match protocol:
         case "anthropic":
             return anthropic({"type": "text", "text": text})
         case "ollama":
             return ollama(text)
+        case "openai-responses":
+            return responses_text(text)
         case _:
             return text_answer(text)
 
@@ -71,6 +125,8 @@ def asks(protocol: str) -> Answer:
             return anthropic(block, stop="tool_use")
         case "ollama":
             return ollama(call={"name": "weather", "arguments": {"city": "Rome"}})
+        case "openai-responses":
+            return responses_call()
         case _:
             return calls_answer(call("c1", "weather", '{"city":"Rome"}'))
 
@@ -95,10 +151,15 @@ def shape(events: list[StreamEvent]) -> list[tuple[object, ...]]:
     return seen
 
 
-PROTOCOLS = ["openai-chat", "anthropic", "ollama"]
+PATHS = {
+    "openai-chat": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
+    "anthropic": "/v1/messages",
+    "ollama": "/api/chat",
+}
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", PATHS)
 def test_stream_tools_structured_session(protocol: Any) -> None:
     answers = [
         texts(protocol, "Hello"),
@@ -119,5 +180,53 @@ def test_stream_tools_structured_session(protocol: Any) -> None:
         ("partial", {"name": "Ann"}),
         ("completed", Person("Ann"), "stop", True),
     ]
-    paths = {"openai-chat": "/v1/chat/completions", "anthropic": "/v1/messages", "ollama": "/api/chat"}
-    assert {send.request.target for send in rig.sent} == {paths[protocol]}
+    assert {send.request.target for send in rig.sent} == {PATHS[protocol]}
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[str]:
+    """Strom's own gateway, as a program, before a scripted backend."""
+    with Loopback() as backend:
+        port = free_port()
+        command = [sys.executable, "-m", "strom", "serve", "--backend", backend.url, "--port", str(port)]
+        with tempfile.TemporaryDirectory() as folder:
+            process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                await_port(port)
+                yield f"http://127.0.0.1:{port}"
+            finally:
+                process.terminate()
+                process.wait(20)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def await_port(port: int) -> None:
+    end = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            assert time.monotonic() < end, "the gateway does not start"
+            time.sleep(0.05)
+        else:
+            return
+
+
+@pytest.mark.parametrize("protocol", PATHS)
+def test_through_our_own_gateway(protocol: Any, gateway: str) -> None:
+    model = strom.Model("m", base_url=gateway, protocol=protocol)
+    assert model.complete("one two").text == "one two "
+    events = list(model.stream("go", tools=[strom.tool(name="f")(lambda a: a)]))
+    assert [event.type for event in events][:2] == ["tool_call", "tool_result"]
+    assert events[-1].type == "completed"
+    session = model.session()
+    assert session.send("three").text == "three "
+    with pytest.raises(strom.StreamFailed) as caught:
+        model.complete("refuse")
+    assert caught.value.reason == "request_failed"
+    assert model.map(["a", "b"])[1].ok

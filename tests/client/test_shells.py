@@ -403,3 +403,31 @@ def test_progress_bar(backend: Loopback, capsys: pytest.CaptureFixture[str]) -> 
     sync_model(backend).map(["a", "b"], progress=True)
     assert "2/2" in capsys.readouterr().err
     assert sys.stderr is not None
+
+
+async def test_async_cancel_ends_running_tools(backend: Loopback) -> None:
+    async def slow(a: int) -> None:
+        await asyncio.sleep(60)
+
+    stream = async_model(backend).stream("go", tools=[strom.tool(name="f")(slow)])
+    asyncio.get_running_loop().call_later(0.1, stream.cancel)
+    assert names([event async for event in stream]) == ["tool_call", "error"]
+
+
+async def test_cancelling_the_reader_ends_running_tools(backend: Loopback) -> None:
+    ended = asyncio.Event()
+
+    async def slow(a: int) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    stream = async_model(backend).stream("go", tools=[strom.tool(name="f")(slow)])
+    task = asyncio.create_task(stream.reply())
+    await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await ended.wait()
+    assert stream.failure is None

@@ -15,7 +15,7 @@ from strom.client.mailbox import Clock, Mailbox
 from strom.client.network import client_for
 from strom.client.reply import Reply
 from strom.client.run import Run
-from strom.client.signals import Ask, LetGo, Listen, Over, Pause, Received, RunTools, Send, Signal
+from strom.client.signals import Ask, LetGo, Listen, Over, Pause, Received, RunTools, Send, Signal, ToolOutcome
 from strom.client.stream_base import BUSY, StreamBase
 from strom.client.tool_running import ToolBox
 from strom.transport.types import UpstreamClient
@@ -103,6 +103,7 @@ class AsyncStream(StreamBase):
         super().__init__(run, tools, clock, transport)
         self._busy = False
         self._inbox = Inbox()
+        self._working: asyncio.Future[list[ToolOutcome]] | None = None
 
     # -- reading
 
@@ -213,6 +214,8 @@ class AsyncStream(StreamBase):
                 self._let_go(whole=action.whole)
         if self._run.over:
             self._inbox.stop()
+            if self._working is not None:
+                self._working.cancel()
 
     async def _step(self) -> bool:
         """Carries out one action; False when there is none left."""
@@ -224,7 +227,7 @@ class AsyncStream(StreamBase):
             case LetGo(whole):
                 self._let_go(whole=whole)
             case RunTools() as wanted:
-                self._run.ran(await self._tools.run_async(wanted))
+                await self._run_tools(wanted)
             case Pause(seconds):
                 await self._pause(seconds)
             case Ask(request):
@@ -233,6 +236,19 @@ class AsyncStream(StreamBase):
                 self._inbox.stop()
                 return False
         return True
+
+    async def _run_tools(self, wanted: RunTools) -> None:
+        """`cancel` and `aclose` of another task end the tools as well."""
+        self._working = work = asyncio.ensure_future(self._tools.run_async(wanted))
+        try:
+            self._run.ran(await work)
+        except asyncio.CancelledError:
+            reader = asyncio.current_task()
+            if not self._run.over or (reader is not None and reader.cancelling()):
+                raise
+        finally:
+            self._working = None
+            work.cancel()
 
     def _send(self, wanted: Send) -> None:
         loop = asyncio.get_running_loop()

@@ -98,7 +98,9 @@ class Stream(StreamBase):
         self._leave()
 
     def cancel(self) -> None:
-        """Closes the exchange; the reader is given StreamError(cancelled). From any thread; no effect after the end."""
+        """Closes the exchange; the reader is given StreamError(cancelled). From any thread; no effect after the end.
+
+        A tool that runs in the reader's thread ends first: threads cannot be interrupted."""
         self._cancel_asked = True
         self._leave()
 
