@@ -1,12 +1,13 @@
 """Ends nobody wishes for: our own defects, upstreams that stall while they refuse, a shutdown in the middle."""
 
+import json
 import logging
 
 import pytest
 
 from strom.core.errors import StromError
 from strom.gateway.attempt import MAX_READ_BYTES
-from strom.gateway.call import REFUSAL_BODY_S
+from strom.gateway.call import LONGEST_PAUSE_S, REFUSAL_BODY_S
 from strom.gateway.services import CallSettings
 from strom.protocols.codec import Quirks
 from tests.gateway.rig import DONE, FINISH, JSON, PATHS, ROLE, SSE, Rig, data_objects, text
@@ -198,3 +199,55 @@ def test_the_message_of_a_defect_is_not_the_client_s(caplog: pytest.LogCaptureFi
     assert exchange.status == 500
     assert b"SECRET" not in exchange.body_out
     assert any(record.levelno == logging.ERROR for record in caplog.records)
+
+
+REPLY = (
+    b'{"id":"c","object":"chat.completion","created":1,"model":"r","choices":[{"index":0,'
+    b'"message":{"role":"assistant","content":"Hello"},"finish_reason":"stop"}]}'
+)
+NUMBERS = {
+    "openai-chat": ("prompt_tokens", "completion_tokens"),
+    "anthropic": ("input_tokens", "output_tokens"),
+    "openai-responses": ("input_tokens", "output_tokens"),
+    "ollama": ("prompt_eval_count", "eval_count"),
+}
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_usage_nobody_reported_is_called_an_estimate_wherever_it_stands(front: str) -> None:
+    rig = Rig()
+    exchange = rig.call(front, stream=False)
+    rig.upstream().response(200, JSON)
+    rig.upstream().end(REPLY)
+    body = json.loads(exchange.body_out)
+    shown = tuple((body.get("usage") or body).get(name) for name in NUMBERS[front])
+    usage = rig.record.usage
+    assert shown == (usage.input_tokens, usage.output_tokens)
+    assert (
+        body["strom"]["usage_source"] == rig.record.usage_source == ("none" if shown == (None, None) else "estimated")
+    )
+    assert (rig.record.cost_estimate is None) == (shown == (None, None))
+
+
+def test_a_client_that_never_reads_again_is_gone() -> None:
+    rig = Rig()
+    exchange = rig.call()
+    rig.upstream().response(200, SSE)
+    rig.upstream().read(ROLE, text("a"))
+    exchange.pause()
+    rig.clock.advance(LONGEST_PAUSE_S - 10)
+    assert exchange.state == "started"
+    rig.clock.advance(20)
+    assert exchange.state == "aborted"
+    assert rig.record.status == "cancelled"
+    assert rig.upstream().aborted
+    assert rig.clock.armed == 0
+
+
+def test_a_reload_does_not_change_a_running_call() -> None:
+    rig = Rig(settings=CallSettings(block_name=None))
+    exchange = rig.call()
+    rig.services.settings = CallSettings(block_name="strom")
+    rig.upstream().response(200, SSE)
+    rig.upstream().end(ROLE, text("a"), FINISH, DONE)
+    assert b"trace_id" not in exchange.body_out

@@ -102,3 +102,18 @@ def test_equal_order_is_drawn_by_weight() -> None:
 
 def test_plain_aliases_are_listed_patterns_are_not() -> None:
     assert [alias for alias, _ in router().plain_aliases()] == ["gpt-4o"]
+
+
+def test_a_key_for_a_model_is_good_for_the_way_ollama_clients_say_it() -> None:
+    """They add :latest of their own accord."""
+    key = KeySettings("k", "00", models=("qwen",))
+    assert router().plan("qwen:latest", key, None).endpoints
+    with pytest.raises(PermissionDenied):
+        router().plan("gpt-4o:latest", key, None)
+
+
+def test_a_key_for_a_model_is_not_good_for_another_that_is_called_latest() -> None:
+    other = ModelSettings("qwen:latest", (endpoint("c", "near"),))
+    both = Router([upstream("near"), upstream("far")], [QWEN, other], [])
+    with pytest.raises(PermissionDenied):
+        both.plan("qwen:latest", KeySettings("k", "00", models=("qwen",)), None)

@@ -18,6 +18,7 @@ from strom.core.errors import (
     Unreachable,
 )
 from strom.core.evidence import Evidence
+from strom.core.messages import Request
 from strom.core.record import Attempt, CallRecord, Cost, RecordError, RecordUsage, Status, UsageParts
 from strom.core.usage import Usage, UsageSource, estimate_tokens
 from strom.gateway.plan import Plan
@@ -40,6 +41,17 @@ class UsageEstimate(msgspec.Struct, frozen=True):
 
     input_tokens: int
     demanded: bool
+
+
+def demands_usage(protocol: str, request: Request) -> bool:
+    """Whether numbers stand in every complete answer to this request. Ollama leaves them out where they are unknown."""
+    match protocol:
+        case "openai-chat":
+            return request.include_usage or not request.stream
+        case "ollama":
+            return False
+        case _:
+            return True
 
 
 def milliseconds(since: float, until: float | None) -> float | None:

@@ -23,6 +23,7 @@ from strom.core.record import Attempt
 from strom.core.tool_names import ToolNameFilter
 from strom.gateway.accounts import (
     UsageEstimate,
+    demands_usage,
     describe_attempt,
     describe_endpoint,
     fill_record,
@@ -45,6 +46,8 @@ LOG = logging.getLogger("strom.call")
 MAX_HELD_FRAMES = 64
 MAX_HELD_BYTES = 262_144
 PAUSED_TICK_S = 1.0
+LONGEST_PAUSE_S = 1800.0
+"""A client that has read nothing for so long is not slow but gone, however its connection looks."""
 REFUSAL_BODY_S = 10.0
 """How long an upstream may take to send the body of an error whose status is known already."""
 KEEP_ALIVES = (b":", b"event: ping", b"event: keepalive")
@@ -74,8 +77,10 @@ class Call:
         "_next_endpoint",
         "_output_sent",
         "_past",
+        "_paused_at",
         "_plan",
         "_seen_deltas",
+        "_settings",
         "_settled",
         "_timer",
         "_timer_at",
@@ -89,6 +94,7 @@ class Call:
 
     def __init__(self, services: Services, codecs: dict[str, Codec], exchange: Exchange, opening: Opening) -> None:
         self.services = services
+        self._settings = services.settings  # a reload binds later calls
         self._incoming = opening.incoming
         self.codec = opening.incoming.codec
         self.request = opening.incoming.request
@@ -108,6 +114,7 @@ class Call:
         self._error: StromError | None = None
         self._beats = 0  # heartbeats that the encoder wrote
         self._measured_at: float | None = None
+        self._paused_at: float | None = None
         self._held: list[bytes] = []
         self._held_size = 0
         self._seen_deltas = 0
@@ -415,7 +422,7 @@ class Call:
         if attempt.refused_at is not None:
             return attempt.refused_at + REFUSAL_BODY_S
         if not attempt.shows_progress:
-            return attempt.started_at + timeouts.first_token_s * self.services.settings.whole_reply_factor
+            return attempt.started_at + timeouts.first_token_s * self._settings.whole_reply_factor
         if self._first_token_at is None:
             return attempt.started_at + timeouts.first_token_s
         return self._last_frame_at + timeouts.idle_s
@@ -423,7 +430,7 @@ class Call:
     def _heartbeat_due(self) -> float:
         if not self.request.stream:
             return float("inf")
-        return self._last_write_at + self.services.settings.heartbeat_s
+        return self._last_write_at + self._settings.heartbeat_s
 
     def _tick(self) -> None:
         self._timer = None
@@ -434,6 +441,9 @@ class Call:
         now = self.now()
         if self._exchange.paused:  # the client is slow, not the upstream: its clock stands still
             self._last_frame_at = self._last_write_at = now
+            if self._paused_at is not None and now - self._paused_at > LONGEST_PAUSE_S:
+                self._client_left()
+                self._exchange.abort()
         elif self._upstream_deadline() <= now:
             self._time_out()
         elif self._heartbeat_due() <= now:
@@ -453,7 +463,7 @@ class Call:
         elif attempt.shows_progress:
             message = f"The backend {name!r} gave no token within {timeouts.first_token_s:g} s."
         else:
-            limit = timeouts.first_token_s * self.services.settings.whole_reply_factor
+            limit = timeouts.first_token_s * self._settings.whole_reply_factor
             message = (
                 f"The backend {name!r} gave no reply within {limit:g} s; a streamed request shows progress sooner."
             )
@@ -472,6 +482,7 @@ class Call:
     # -- backpressure --
 
     def _client_slow(self) -> None:
+        self._paused_at = self.now()
         if self._attempt is not None and self._attempt.exchange is not None:
             self._attempt.exchange.pause_reading()
 
@@ -484,7 +495,7 @@ class Call:
 
     def _block(self) -> bytes | None:
         """What it says is final: the record keeps the same times."""
-        if self.services.settings.block_name is None:
+        if self._settings.block_name is None:
             return None
         self._measured_at = self.now()
         self._fill(self._error)
@@ -516,10 +527,11 @@ class Call:
 
     def _estimate(self, evidence: Evidence, error: StromError | None) -> UsageEstimate:
         """A call that failed before its first token used nothing that anybody knows of, whatever the protocol demands."""
-        demanded = self.codec.name != "openai-chat" or self.request.include_usage
-        in_band = self._committed and self.codec.name == "openai-responses"  # its error event has a usage object
         if error is not None:
+            in_band = self._committed and self.codec.name == "openai-responses"  # its error event has a usage object
             demanded = evidence.deltas > 0 or in_band
+        else:
+            demanded = demands_usage(self.codec.name, self.request)
         return UsageEstimate(self.input_estimate, demanded=demanded)
 
 

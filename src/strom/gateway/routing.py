@@ -29,6 +29,10 @@ class Model(msgspec.Struct, frozen=True):
     endpoints: tuple[Endpoint, ...]
 
 
+def may_use(key: KeySettings, model: str) -> bool:
+    return not key.models or any(fnmatchcase(model, pattern) for pattern in key.models)
+
+
 class Router:
     """Immutable; a reload makes a new one. `draw` gives a number in [0, 1)."""
 
@@ -51,10 +55,13 @@ class Router:
             raise BadRequest("The request names no model.", param="model")
         if len(model) > MAX_MODEL_NAME:
             raise BadRequest(f"The model name is longer than {MAX_MODEL_NAME} characters.", param="model")
-        endpoints = self._endpoints(model) or self._endpoints(model.removesuffix(":latest"))  # Ollama's way to say it
+        endpoints, known = self._endpoints(model), model
+        if not endpoints:  # Ollama's clients say :latest of their own accord
+            known = model.removesuffix(":latest")
+            endpoints = self._endpoints(known)
         if not endpoints:
             raise ModelNotFound(f"The model {model!r} is not served here. {self._hint()}", param="model")
-        if key is not None and key.models and not any(fnmatchcase(model, pattern) for pattern in key.models):
+        if key is not None and not may_use(key, model) and not may_use(key, known):
             raise PermissionDenied(f"This key may not use the model {model!r}.")
         policies = self._policies(key, wanted_policy)
         allowed = [endpoint for endpoint in endpoints if all_allow(policies, endpoint.upstream)]

@@ -158,7 +158,10 @@ class App:
 
     def _respond_error(self, exchange: Exchange, error: StromError) -> None:
         codec = self._codec_for(exchange)
-        respond_error(exchange, codec, error, self._gateway.services.new_trace_id())
+        try:
+            respond_error(exchange, codec, error, self._gateway.services.new_trace_id())
+        except RuntimeError:
+            exchange.abort()  # its answer had begun: cut short, it is not taken for a whole one
 
     def _codec_for(self, exchange: Exchange) -> Codec:
         """The protocol a client of this path most likely speaks."""
