@@ -21,7 +21,7 @@ class Decoder:
     __slots__ = ("_delta", "_index", "_key", "_number", "_parser", "_quick", "_reader", "_shape")
 
     def __init__(self, quirks: Quirks) -> None:
-        self._parser = SseParser()
+        self._parser = SseParser(quirks.max_frame_bytes)
         self._reader = StreamReader(quirks)
         self._shape: DeltaShape | None = None  # a delta of the block now open
         self._quick: DeltaShape | None = None  # the same, when the next read begins a frame

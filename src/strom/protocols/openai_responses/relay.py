@@ -60,7 +60,7 @@ class Relay:
     def __init__(self, context: ReplyContext, quirks: Quirks) -> None:
         limit = context.request.max_output_tokens if context.request is not None else None
         self._context = context
-        self._parser = SseParser()
+        self._parser = SseParser(quirks.max_frame_bytes)
         self._reader = StreamReader(quirks, limit)
         self._object: ResponseObject | None = None
         self._next = 0  # the client's next sequence number
