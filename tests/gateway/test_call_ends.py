@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from strom.core.errors import StromError
+from strom.core.evidence import Evidence
 from strom.gateway.attempt import MAX_READ_BYTES
 from strom.gateway.call import LONGEST_PAUSE_S, REFUSAL_BODY_S
 from strom.gateway.services import CallSettings
@@ -22,6 +23,16 @@ class Defective:
     name = "openai-chat"
 
     def __getattr__(self, name: str) -> object:
+        raise ZeroDivisionError
+
+
+class DefectivePipe(Defective):
+    """Its evidence is whole, everything else is broken."""
+
+    def __init__(self) -> None:
+        self.evidence = Evidence()
+
+    def feed(self, data: bytes) -> bytes:
         raise ZeroDivisionError
 
 
@@ -59,7 +70,7 @@ def test_a_defect_that_cannot_even_be_told_cuts_the_client_off() -> None:
     exchange = rig.call()
     rig.upstream().response(200, SSE)
     rig.upstream().read(ROLE, text("Hel"))
-    rig.upstream().receiver.pipe = Defective()  # type: ignore[attr-defined]
+    rig.upstream().receiver.use(DefectivePipe())  # type: ignore[attr-defined]
     rig.upstream().read(text("lo"))
     assert exchange.state == "aborted"
     settled(rig)

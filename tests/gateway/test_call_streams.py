@@ -264,7 +264,7 @@ def test_a_defect_of_ours_fails_this_call_only(caplog: pytest.LogCaptureFixture)
             raise ZeroDivisionError
 
     decoder = rig.gateway.codecs["openai-chat"].decoder(Quirks())
-    rig.upstream().receiver.pipe = BrokenPipe(decoder, {})  # type: ignore[attr-defined]
+    rig.upstream().receiver.use(BrokenPipe(decoder, {}))  # type: ignore[attr-defined]
     rig.upstream().read(text("x"))
     assert exchange.state == "finished"
     assert rig.record.status == "failed"

@@ -37,6 +37,9 @@ class _Mode(enum.Enum):
     OVER = 4
 
 
+_STREAM = _Mode.STREAM
+
+
 class UpstreamAttempt:
     """A ResponseReceiver. `exchange` is set right after `send`; `over` once nothing more will be used of this attempt."""
 
@@ -44,6 +47,7 @@ class UpstreamAttempt:
         "_body",
         "_body_size",
         "_call",
+        "_feed",
         "_mode",
         "_read",
         "asked_stream",
@@ -104,7 +108,7 @@ class UpstreamAttempt:
             self._mode = _Mode.WHOLE
 
     def on_body(self, data: bytes) -> None:
-        if self._mode is _Mode.STREAM:
+        if self._mode is _STREAM:
             self._read = self._read + data if self._read else data
             if len(self._read) > MAX_READ_BYTES:
                 self.on_read_end()
@@ -116,9 +120,11 @@ class UpstreamAttempt:
                 self._body.append(data)
 
     def on_read_end(self) -> None:
-        if self._mode is _Mode.STREAM and self._read:
-            try:  # `guarded` written out: this runs for every read of every stream
-                self._flush()
+        read = self._read
+        if read and self._mode is _STREAM:
+            self._read = b""
+            try:  # `guarded` and `_flush` written out: this runs for every read of every stream
+                self._call.advance(self, self._feed(read))
             except Exception as error:  # noqa: BLE001
                 self._call.crash(self, error)
 
@@ -136,6 +142,7 @@ class UpstreamAttempt:
     def use(self, pipe: StreamPipe) -> None:
         self.pipe = pipe
         self.evidence = pipe.evidence
+        self._feed = pipe.feed
 
     @property
     def shows_progress(self) -> bool:
@@ -171,8 +178,7 @@ class UpstreamAttempt:
 
     def _flush(self) -> None:
         read, self._read = self._read, b""
-        if self.pipe is not None:
-            self._call.advance(self, self.pipe.feed(read))
+        self._call.advance(self, self._feed(read))
 
     def _finish(self) -> None:
         match self._mode:

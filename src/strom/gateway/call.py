@@ -68,6 +68,7 @@ class Call:
         "_error",
         "_exchange",
         "_first_token_at",
+        "_flowing",
         "_held",
         "_held_size",
         "_incoming",
@@ -82,6 +83,7 @@ class Call:
         "_seen_deltas",
         "_settings",
         "_settled",
+        "_time",
         "_timer",
         "_timer_at",
         "codec",
@@ -110,6 +112,8 @@ class Call:
         self._encoder: StreamEncoder | None = None
         self._committed = False
         self._output_sent = False
+        self._flowing = False
+        self._time = services.clock.time
         self._settled = False
         self._error: StromError | None = None
         self._beats = 0  # heartbeats that the encoder wrote
@@ -211,7 +215,17 @@ class Call:
     def advance(self, attempt: UpstreamAttempt, out: bytes) -> None:
         """One read of a stream has passed the pipe: `out` is for the client."""
         evidence = attempt.evidence
-        now = self.services.clock.time()
+        deltas = evidence.deltas
+        if out and self._flowing and deltas != self._seen_deltas and not evidence.complete and evidence.error is None:
+            self._seen_deltas = deltas  # what nearly every read is: tokens on the way to a client that has the head
+            self._last_frame_at = self._last_write_at = self._time()
+            self._exchange.write(out)
+        else:
+            self._advance_with_care(attempt, out)
+
+    def _advance_with_care(self, attempt: UpstreamAttempt, out: bytes) -> None:
+        evidence = attempt.evidence
+        now = self._time()
         if evidence.deltas != self._seen_deltas:
             self._seen_deltas = evidence.deltas
             self._last_frame_at = now
@@ -227,6 +241,7 @@ class Call:
         elif self._committed:
             self._output_sent = True
             self._last_write_at = now
+            self._flowing = self._first_token_at is not None
             self._exchange.write(out)
         else:
             self._hold(attempt, out)
