@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
 from typing import Any
 
 import pytest
@@ -88,12 +87,12 @@ def test_nested_far_too_deep_is_nothing() -> None:
 
 
 def test_work_is_linear() -> None:
-    def measure(size: int) -> float:
+    """What is parsed in all snapshots together is a constant times the length, and short answers miss nothing."""
+    for size in (100, 1000, 8000):
         text = json.dumps({"items": ["x" * 20] * size})
-        started = time.process_time()
-        snapshots(text, step=7)
-        return time.process_time() - started
-
-    measure(200)
-    small, large = measure(500), measure(4000)
-    assert large < small * 8 * 3  # eight times the text; quadratic work would be 64 times
+        partial, parsed = PartialJson(), 0
+        for at in range(0, len(text), 7):
+            partial.feed(text[at : at + 7])
+            if partial.snapshot() is not NOTHING:
+                parsed += at
+        assert parsed < 70 * len(text)

@@ -190,3 +190,15 @@ def test_tools_run_outside_of_the_clock_also_when_async() -> None:
 
     rig = Rig([calls_answer(call("c1", "wait", "{}")), text_answer()])
     assert completed(rig.play(tools=[wait])).metadata.request_duration_ms == MS(500)
+
+
+def test_a_slow_reader_is_no_silence_of_the_upstream() -> None:
+    rig = Rig([Answer((content("a"),), silent=True)])
+    rig.open()
+    rig.step()
+    rig.now += 100
+    rig.run.resumed(rig.now)
+    rig.run.tick(rig.now)
+    assert not rig.run.over
+    rig.run.tick(rig.now + 60)
+    assert rig.run.over

@@ -62,7 +62,14 @@ def test_m68_tools_and_batches_share_the_correlation_id() -> None:
     rig, tracer = traced(calls_answer(calls), text_answer())
     rig.play("secret question", tools=[f], correlation_id="id-1")
     kinds = [type(event).__name__ for event in tracer.events()]
-    assert kinds == ["TraceCall", "TraceTool", "TraceTool", "TraceBatch", "TraceCall", "TraceResponse"]
+    assert kinds == [
+        "TraceCall", "TraceResponse", "TraceTool", "TraceTool", "TraceBatch", "TraceCall", "TraceResponse",
+    ]  # fmt: skip
+    responses = [event for event in tracer.events() if isinstance(event, strom.TraceResponse)]
+    assert [(event.status, event.metadata.usage) for event in responses] == [
+        ("tool_calls", strom.Usage(5, 7)),
+        ("completed", strom.Usage(5, 7)),
+    ]
     assert {event.correlation_id for event in tracer.events()} == {"id-1"}
     tools = [event for event in tracer.events() if isinstance(event, strom.TraceTool)]
     assert [tool.failed for tool in tools] == [False, True]

@@ -269,9 +269,10 @@ class AsyncStream(StreamBase):
         while inbox.items:
             mailbox, signal = inbox.items.popleft()
             if mailbox is self._mailbox:
-                if type(signal) is Received:
-                    mailbox.taken(len(signal.data))
+                resumes = type(signal) is Received and mailbox.taken(len(signal.data))
                 self._run.take(signal)
+                if resumes:
+                    self._run.resumed(self._clock())
         self._settle()
 
     async def _pause(self, seconds: float) -> None:

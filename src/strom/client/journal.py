@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from strom.client.events import StreamCompleted, StreamError
+from strom.client.evidence import CompletionMetadata
 from strom.client.requests import Wish
 from strom.client.signals import RunTools, ToolOutcome
 from strom.client.tracer import TraceBatch, TraceCall, Tracer, TraceResponse, TraceTool
@@ -33,16 +33,12 @@ class Journal:
             TraceCall(tracer.wall(), self._correlation_id, name, candidate.model, len(wish.messages), tools, text)
         )
 
-    def response(self, candidate: Candidate, event: StreamCompleted | StreamError) -> None:
+    def response(self, candidate: Candidate, status: str, metadata: CompletionMetadata, detail: str | None) -> None:
         tracer = self._tracer
         if tracer is None:
             return
-        metadata = event.metadata
-        if not tracer.include_text:
-            metadata = msgspec.structs.replace(metadata, text="", thinking="", tool_calls=())
-        failed = isinstance(event, StreamError)
-        status = event.reason.value if isinstance(event, StreamError) else "completed"
-        detail = event.detail if isinstance(event, StreamError) and tracer.include_text and failed else None
+        if not tracer.include_text:  # an upstream may quote the prompt in its errors
+            metadata, detail = msgspec.structs.replace(metadata, text="", thinking="", tool_calls=()), None
         name = candidate.upstream.name
         tracer.record(
             TraceResponse(tracer.wall(), self._correlation_id, name, candidate.model, status, metadata, detail)

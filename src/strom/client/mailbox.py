@@ -104,11 +104,13 @@ class Mailbox:
 
     # -- for the reader, in whatever thread
 
-    def taken(self, size: int) -> None:
-        """The reader has used so many bytes."""
+    def taken(self, size: int) -> bool:
+        """The reader has used so many bytes. True when that lets the socket be read again."""
         self._taken += size
-        if self._paused and self._received - self._taken <= HIGH_WATER_BYTES // 2:
-            self._loop.call_soon_threadsafe(self._resume)
+        if not self._paused or self._received - self._taken > HIGH_WATER_BYTES // 2:
+            return False
+        self._loop.call_soon_threadsafe(self._resume)
+        return True
 
     def let_go_threadsafe(self, *, whole: bool) -> None:
         if self.ended or self.over:

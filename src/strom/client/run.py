@@ -109,6 +109,10 @@ class Run:
         if not self.over and self._due is None:
             self._advance(self._turn.tick(now), now)
 
+    def resumed(self, now: float) -> None:
+        """See Turn.resumed."""
+        self._turn.resumed(now)
+
     def admitted(self, answer: Admission, now: float) -> None:
         if not self.over:
             self._advance(self._turn.admitted(answer), now)
@@ -214,6 +218,7 @@ class Run:
         if error is None:
             self._judge_answer()
         elif self._may_put_schema_into_prompt(error):
+            self._note_response(StreamErrorReason.REQUEST_FAILED.value, error.message)
             clock = turn.clock
             if self._ask_again(msgspec.structs.replace(self._wish, schema_in_prompt=True)):
                 self._turn.go_on_from(clock)
@@ -244,6 +249,7 @@ class Run:
         if not calls:
             self._judge_text()
         elif self._can_run(calls):
+            self._note_response("tool_calls")
             self._due = RunTools(calls, self.job.parallel_tools)
         else:
             self._complete(None, calls)
@@ -288,6 +294,7 @@ class Run:
             self._fail(StreamErrorReason.INCOMPLETE_COMPLETION, detail)
             return
         self._repaired = True
+        self._note_response("invalid_answer", detail)
         self._added.append(Message("user", (TextPart(verdicts.repair_request(problem)),)))
         messages = (*self.job.wish.messages, *self._added)
         self._ask_again(msgspec.structs.replace(self._wish, messages=messages))
@@ -317,33 +324,56 @@ class Run:
         self._due = None
         self.over = True
         self.events.append(event)
-        if self._requests and self._told:
-            self._journal.response(self._turn.candidate, event)
+        if isinstance(event, StreamError):
+            self._note_response(event.reason.value, event.detail)
+        else:
+            self._note_response("completed")
         self.job.on_metrics(event.metadata.timing)
 
+    def _note_response(self, status: str, detail: str | None = None) -> None:
+        """Every request that went out and ended is told to the tracer, the last one and those before it."""
+        if self._told:
+            self._told = False
+            metadata = self._turn_metadata(self._publisher.calls_in_order())
+            self._journal.response(self._turn.candidate, status, metadata, detail)
+
     def _metadata(self, calls: tuple[ToolCall, ...]) -> CompletionMetadata:
-        turn, job = self._turn, self.job
-        fold, finished, candidate = turn.fold, turn.fold.finished, turn.candidate
+        """The evidence of the whole run: all requests together, timing of the last one."""
         self._keep()
-        usage = self._usage
-        model = fold.started.model or None
+        usage, turn = self._usage, self._turn
+        return msgspec.structs.replace(
+            self._turn_metadata(calls),
+            usage=usage,
+            text="".join(self._texts),
+            thinking="".join(self._thoughts),
+            requests=self._requests if turn.clock.dispatched_at is not None or self._requests > 1 else 0,
+            attempts=tuple(self._attempts),
+            cost=None if usage is None else self.job.price_of(turn.candidate.model, usage),
+            dropped=tuple(self._dropped),
+        )
+
+    def _turn_metadata(self, calls: tuple[ToolCall, ...]) -> CompletionMetadata:
+        """The evidence of the request under way alone."""
+        turn, job, publisher = self._turn, self.job, self._publisher
+        fold, finished, candidate = turn.fold, turn.fold.finished, turn.candidate
+        usage = fold.usage
         return CompletionMetadata(
             finish_reason=finished.reason if finished is not None else None,
             finish_reason_raw=finished.raw or None if finished is not None else None,
             usage=usage,
-            provider_model=model,
+            provider_model=fold.started.model or None,
             provider=candidate.upstream.name,
             response_id=fold.started.response_id or None,
-            metadata=verdicts.provider_metadata(turn.reader.headers, fold.usage),
+            metadata=verdicts.provider_metadata(turn.reader.headers, usage),
             timing=turn.clock.metrics(),
-            text="".join(self._texts),
-            thinking="".join(self._thoughts),
+            text=publisher.text,
+            thinking=publisher.thinking,
             tool_calls=calls,
-            requests=self._requests if turn.clock.dispatched_at is not None or self._requests > 1 else 0,
-            attempts=tuple(self._attempts),
+            requests=int(turn.clock.dispatched_at is not None),
+            attempts=tuple(turn.attempts),
             recovery=turn.recovery,
             cost=None if usage is None else job.price_of(candidate.model, usage),
-            dropped=tuple(self._dropped),
+            dropped=(*candidate.dropped, *fold.notes),
             correlation_id=job.correlation_id,
             continued=job.continued,
         )

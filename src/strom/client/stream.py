@@ -227,9 +227,10 @@ class Stream(StreamBase):
         if signal is None:
             self._obey()
         elif mailbox is self._mailbox and mailbox is not None:
-            if type(signal) is Received:
-                mailbox.taken(len(signal.data))
+            resumes = type(signal) is Received and mailbox.taken(len(signal.data))
             self._run.take(signal)
+            if resumes:
+                self._run.resumed(self._clock())
 
     def _pause(self, seconds: float) -> None:
         end = time.monotonic() + seconds

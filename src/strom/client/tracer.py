@@ -34,7 +34,10 @@ class TraceCall(msgspec.Struct, frozen=True):
 
 
 class TraceResponse(msgspec.Struct, frozen=True):
-    """A request ended. `status`: completed, or the reason of the failure. In `metadata` texts are empty by default."""
+    """A request ended. `status`: completed, tool_calls (another request follows), or the reason of the failure.
+
+    `metadata` is that of this request alone, so that usage may be added up; texts in it are empty by default.
+    """
 
     at: float
     correlation_id: str

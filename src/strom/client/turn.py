@@ -150,6 +150,10 @@ class Turn:
         self.reader.refused = True
         return self._progress(now, [Failed(error)])
 
+    def resumed(self, now: float) -> None:
+        """The reader was slow, and the socket was not read: that is no silence of the upstream."""
+        self._last_at = max(self._last_at, now)
+
     def admitted(self, answer: Admission) -> list[Event]:
         """What the admission callback said."""
         outcome = settle(answer)
