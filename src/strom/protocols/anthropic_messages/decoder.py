@@ -20,7 +20,7 @@ class Decoder:
     __slots__ = ("_delta", "_index", "_parser", "_reader", "_template")
 
     def __init__(self, quirks: Quirks) -> None:
-        self._parser = SseParser()
+        self._parser = SseParser(quirks.max_frame_bytes)
         self._reader = StreamReader(quirks)
         self._template = FrameTemplate()
         self._delta: type[TextDelta] | type[ThinkingDelta] | type[ArgumentsDelta] = (

@@ -47,7 +47,7 @@ class Relay:
     def __init__(self, context: ReplyContext, quirks: Quirks) -> None:
         self.evidence = Evidence()
         self._context = context
-        self._parser = SseParser()
+        self._parser = SseParser(quirks.max_frame_bytes)
         self._reader = StreamReader(quirks)
         self._encoder = Encoder(context, eager=True)
         self._template = FrameTemplate()

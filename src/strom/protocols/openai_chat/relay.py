@@ -58,7 +58,7 @@ class ChatRelay:
         self.evidence = Evidence()
         self._context = context
         self._quirks = quirks
-        self._parser = SseParser()
+        self._parser = SseParser(quirks.max_frame_bytes)
         self._template = FrameTemplate()
         self._quick = False  # no part of a frame is pending, and the template may be used
         self._pieces: list[bytes] | None = (

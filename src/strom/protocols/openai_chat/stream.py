@@ -31,7 +31,7 @@ class ChatDecoder:
 
     def __init__(self, quirks: Quirks) -> None:
         self._quirks = quirks
-        self._parser = SseParser()
+        self._parser = SseParser(quirks.max_frame_bytes)
         self._assembler = Assembler(quirks)
         self._template = FrameTemplate()
         self._quick = False  # no part of a frame is pending, and a delta would go to the open block as it is
