@@ -33,6 +33,8 @@ def test_help_and_version(strom: Strom) -> None:
         "config",
         "models",
         "providers",
+        "record",
+        "replay",
         "serve",
         "traces",
     ]

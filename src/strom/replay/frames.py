@@ -46,10 +46,10 @@ class Frame(msgspec.Struct, frozen=True):
 def frames(body: bytes, content_type: str) -> list[Frame]:
     """Empty for a body that is no stream."""
     if "ndjson" in content_type:
-        return list(_locate((line, line) for line in NdjsonParser().feed(body)))
+        return list(_locate((line, line) for line in NdjsonParser(len(body)).feed(body)))
     if "event-stream" not in content_type:
         return []
-    return list(_locate((frame.raw, frame.data or b"") for frame in SseParser().feed(body)))
+    return list(_locate((frame.raw, frame.data or b"") for frame in SseParser(len(body)).feed(body)))
 
 
 def token_offset(found: list[Frame], count: int, size: int) -> int:
