@@ -58,6 +58,10 @@ class FakeClock:
     def armed(self) -> int:
         return sum(not timer.cancelled for _, _, timer in self._timers)
 
+    def forget(self) -> None:
+        """Let go of cancelled timers, as a loop does in time."""
+        self._timers = [entry for entry in self._timers if not entry[2].cancelled]
+
     def advance(self, seconds: float) -> None:
         """Let time pass; timers go off in order, each at its own instant."""
         end = self.now + seconds

@@ -6,7 +6,9 @@ from how it was made, not from what the gateway says of it.
 
 from __future__ import annotations
 
+import json
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -28,7 +30,7 @@ from strom.core.events import (
 from strom.core.fold import fold
 from strom.core.usage import Usage
 from strom.gateway.services import CallSettings
-from strom.protocols.codec import ReplyContext
+from strom.protocols.codec import Quirks, ReplyContext
 from strom.protocols.table import CODECS
 from strom.transport.memory import MemoryExchange
 from strom.transport.types import Headers, TransportFailure
@@ -37,30 +39,19 @@ from tests.gateway.rig import JSON, PATHS, SSE, Rig
 NDJSON = [(b"content-type", b"application/x-ndjson")]
 FAILURES = ("connect", "connect_timeout", "tls", "proxy", "closed_before_response", "cut", "protocol", "decoding")
 ENDINGS = (
-    "whole",
-    "whole",
-    "whole",
-    "cut",
-    "short",
-    "error",
-    "garbage",
-    "silent",
-    "refused",
-    "unreachable",
-    "html",
-    "json",
-)
+    "whole", "whole", "whole", "bent", "cut", "short", "error", "garbage", "silent", "refused", "unreachable", "html", "json",
+)  # fmt: skip
 STATUSES = (400, 401, 404, 429, 500, 503, 529)
 
 
 class Part(msgspec.Struct):
-    """What one upstream will do. `proves`: all of it amounts to a complete answer."""
+    """What one upstream will do. `proves`: all of it amounts to a complete answer; None: it may, or may not."""
 
     ending: str
     status: int
     headers: Headers
     reads: list[bytes]
-    proves: bool
+    proves: bool | None
     failure: str = ""
 
 
@@ -116,10 +107,38 @@ def make_part(dice: random.Random, protocol: str, mark: str) -> Part:
     frames = frames_of(protocol, events, error=ending == "error")
     if ending in ("short", "cut", "silent"):
         frames = frames[: dice.randrange(len(frames))]
+    elif ending == "bent":
+        frames = [bent(dice, frame) if dice.random() < 0.2 else frame for frame in frames]
     elif ending == "garbage":
         frames.insert(dice.randrange(len(frames)), b"{bad\n" if protocol == "ollama" else b"data: {bad\n\n")
     reads = cut_up(dice, b"".join(frames))
-    return Part(ending, 200, head, reads, proves=ending == "whole", failure="cut" if ending == "cut" else "")
+    proves = None if ending == "bent" else ending == "whole"
+    return Part(ending, 200, head, reads, proves, failure="cut" if ending == "cut" else "")
+
+
+def bent(dice: random.Random, frame: bytes) -> bytes:
+    """The frame with one member, somewhere in its JSON, gone or turned into something else."""
+    before, brace, rest = frame.partition(b"{")
+    try:
+        value = json.loads(brace + rest)
+    except ValueError:
+        return frame  # [DONE]
+    places = [(holder, key) for holder in holders(value) for key in holder]
+    holder, key = dice.choice(places)
+    if dice.random() < 0.4:
+        del holder[key]
+    else:
+        holder[key] = dice.choice((None, 0, 7, "", "x", [], {}, True, "w9x", [{}], 1.5))
+    separator = frame[len(frame.rstrip(b"\n")) :]
+    return before + json.dumps(value).encode() + separator
+
+
+def holders(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object inside a JSON value."""
+    if isinstance(value, dict) and value:
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from holders(inner)
 
 
 def cut_up(dice: random.Random, data: bytes) -> list[bytes]:
@@ -136,7 +155,10 @@ class Simulation:
         self.behind = tuple(dice.choice(sorted(PATHS)) for _ in range(dice.choice((1, 1, 2, 3))))
         self.streams = dice.random() < 0.75
         self.asked = self.front == "openai-chat" and self.streams and dice.random() < 0.5
-        self.rig = Rig(self.behind, settings=CallSettings(heartbeat_s=dice.choice((5.0, 15.0, 1000.0))))
+        reasoning: Any = dice.choice(("native", "native", "text", "drop"))
+        settings = CallSettings(heartbeat_s=dice.choice((5.0, 15.0, 1000.0)), reasoning=reasoning)
+        quirks = Quirks(always_stream=dice.random() < 0.1, never_stream=dice.random() < 0.1)
+        self.rig = Rig(self.behind, settings=settings, quirks=quirks)
         self.parts = [make_part(dice, protocol, f"w{n}x") for n, protocol in enumerate(self.behind)]
         self.patient = dice.random() < 0.75
         """The client stays to the end."""

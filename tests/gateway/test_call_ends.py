@@ -1,5 +1,6 @@
 """Ends nobody wishes for: our own defects, upstreams that stall while they refuse, a shutdown in the middle."""
 
+import gc
 import json
 import logging
 
@@ -8,7 +9,7 @@ import pytest
 from strom.core.errors import StromError
 from strom.core.evidence import Evidence
 from strom.gateway.attempt import MAX_READ_BYTES
-from strom.gateway.call import LONGEST_PAUSE_S, REFUSAL_BODY_S
+from strom.gateway.call import LONGEST_PAUSE_S, REFUSAL_BODY_S, Call
 from strom.gateway.services import CallSettings
 from strom.protocols.codec import Quirks
 from tests.gateway.rig import DONE, FINISH, JSON, PATHS, ROLE, SSE, Rig, data_objects, text
@@ -262,3 +263,42 @@ def test_a_reload_does_not_change_a_running_call() -> None:
     rig.upstream().response(200, SSE)
     rig.upstream().end(ROLE, text("a"), FINISH, DONE)
     assert b"trace_id" not in exchange.body_out
+
+
+def calls_alive() -> int:
+    return sum(type(found) is Call for found in gc.get_objects())
+
+
+def play_and_forget(end: str) -> None:
+    rig = Rig(endpoints=2)
+    exchange = rig.call("anthropic", stream=end != "whole")
+    if end == "left":
+        exchange.disconnect()
+    elif end == "refused":
+        for _ in range(2):
+            rig.upstream().response(503, JSON)
+            rig.upstream().end(b"{}")
+    elif end == "whole":
+        rig.upstream().response(200, JSON)
+        rig.upstream().end(REPLY)
+    elif end == "silent":
+        rig.clock.advance(1000)
+    else:
+        rig.upstream().response(200, SSE)
+        rig.upstream().end(ROLE, text("a"), *([FINISH, DONE] if end == "proven" else []))
+    assert exchange.state in ("finished", "left")
+    rig.clock.forget()
+    for sent in rig.client.sent:
+        del sent.receiver  # the transport's tie to the attempt, which a real connection cuts itself
+
+
+@pytest.mark.parametrize("end", ["proven", "unproven", "left", "refused", "whole", "silent"])
+def test_a_call_is_gone_without_a_collection(end: str) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        before = calls_alive()
+        play_and_forget(end)
+        assert calls_alive() == before
+    finally:
+        gc.enable()

@@ -22,7 +22,7 @@ TERMINATORS = {
     "openai-chat": b"data: [DONE]",
     "anthropic": b"message_stop",
     "openai-responses": b'"type":"response.completed"',
-    "ollama": b'"done":true',
+    "ollama": b'"done_reason"',
 }
 
 
@@ -108,8 +108,7 @@ def check_reply(played: Simulation) -> None:
     assert record.http_status == exchange.status
     delivered = played.delivered()
     if record.status == "completed":
-        assert delivered is None or delivered.proves, "a success nobody proved"
-        assert played.parts[len(played.rig.client.sent) - 1].proves, "a success nobody proved"
+        assert played.parts[len(played.rig.client.sent) - 1].proves is not False, "a success nobody proved"
     elif delivered is not None and delivered.proves:
         assert record.error is not None
         assert record.error.code == "upstream_timeout", "a proven answer was refused"
@@ -133,6 +132,9 @@ def check_error(played: Simulation) -> None:
 def check_stream(played: Simulation) -> None:
     exchange, record, body = played.exchange, played.rig.record, played.exchange.body_out
     strict = played.front not in played.behind
+    number = len(played.rig.client.sent) - 1
+    if played.parts[number].ending == "bent" and played.front == played.behind[number]:
+        return  # legal JSON that nobody understands is passed on as it is
     failed = read(played, body, strict=strict)
     assert failed == (record.status != "completed"), "error and success do not exclude each other"
     proven = TERMINATORS[played.front] in body or b'"type":"response.incomplete"' in body

@@ -375,7 +375,9 @@ class Call:
         if isinstance(error, Cancelled):
             self.record.http_status = error.status
         self.services.records.put(self.record)
-        self._attempt = None  # no reference cycle outlives the call: memory goes at once, without a collection
+        self._attempt = self._error = (
+            None  # no reference cycle outlives the call: memory goes at once, without a collection
+        )
         self.context.block = _no_block
 
     # -- the response head --

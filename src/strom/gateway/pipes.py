@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from strom.core.errors import StromError
-from strom.core.events import Event, Failed
+from strom.core.events import Event, Failed, TextDelta
 from strom.core.evidence import Evidence
 from strom.core.fold import Fold
 from strom.core.messages import ToolName
@@ -32,16 +32,21 @@ class StreamPipe(Protocol):
 class TranscodePipe:
     """One protocol in, another out. The encoder belongs to the call, so a second attempt goes on with it."""
 
-    __slots__ = ("_decoder", "_encoder", "_names", "evidence")
+    __slots__ = ("_decode", "_decoder", "_encode", "_encoder", "_names", "evidence")
 
     def __init__(self, decoder: StreamDecoder, encoder: StreamEncoder, names: dict[str, ToolName]) -> None:
         self.evidence = Evidence()
         self._decoder = decoder
         self._encoder = encoder
+        self._decode = decoder.feed
+        self._encode = encoder.encode
         self._names = ToolNameFilter(names) if names else None
 
     def feed(self, data: bytes) -> bytes:
-        events = self._decoder.feed(data)
+        events = self._decode(data)
+        if len(events) == 1 and type(events[0]) is TextDelta:
+            self.evidence.observe_text(events[0].text)  # what nearly every read is; names of tools do not occur in it
+            return self._encode(events)
         return self.pass_on(events) if events else b""
 
     def finish(self) -> bytes:
