@@ -67,6 +67,13 @@ class Evidence:
     def report_usage(self, usage: Usage) -> None:
         self.usage = usage if self.usage is None else self.usage.updated(usage)
 
+    def observe_text(self, text: str) -> None:
+        """One text delta: the short way of `observe`."""
+        self.deltas += 1
+        self.output_characters += len(text)
+        if self.first_token_kind is None:
+            self.first_token_kind = "content"
+
     def observe(self, events: list[Event]) -> None:
         """Take in decoded events, all of one read."""
         for event in events:
