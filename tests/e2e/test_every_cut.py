@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.cuts import BEHIND, FRONTS, HOWS, Cut, Cutter, proof_of
-from tests.recordings import load, names, recordings_root
+from tests.recordings import index, load, names, recordings_root
 
 MODE = os.environ.get("STROM_EVERY_CUT", "")
 SHORT_BYTES = 4000
@@ -36,11 +36,12 @@ SAMPLE = [
 
 
 def _answers() -> list[tuple[str, str]]:
-    """Streams and whole replies of the models, successes only."""
+    """Streams and whole replies of the models, successes only; all of them with the shortest first."""
     found = [name for protocol in BEHIND for name in names(protocol=protocol, status=200)]
-    if MODE:
-        return found
-    return [name for name in SAMPLE if name in found]
+    if not MODE:
+        return [name for name in SAMPLE if name in found]
+    sizes = {(entry["engine"], entry["case"]): entry["bytes"] for entry in index()} if found else {}
+    return sorted(found, key=lambda name: sizes[name])
 
 
 def _offsets(size: int) -> list[int]:
