@@ -130,10 +130,12 @@ class UpstreamAttempt:
 
     def on_end(self, *, delimited_by_close: bool) -> None:  # the protocol's own proof counts, not HTTP's
         self.ended = True
+        self.exchange = None  # it refers to us: without this, only a collection would free the two
         self.guarded(self._finish)
 
     def on_failure(self, failure: TransportFailure) -> None:
         self.ended = True
+        self.exchange = None
         if self._mode is not _Mode.OVER:
             self.guarded(lambda: self._break_off(failure))
 
