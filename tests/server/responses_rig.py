@@ -59,6 +59,9 @@ def chat_reply(text: str) -> Script:
     return Script(200, [(b"content-type", b"application/json")], ((json.dumps(body).encode(),),))
 
 
+CHAT, RESPONSES, ANTHROPIC = (
+    provider("p1", protocol=name) for name in ("openai-chat", "openai-responses", "anthropic")
+)
 OPENED: list[Archive] = []
 """For the fixture that closes them."""
 
@@ -69,14 +72,13 @@ class ResponsesRig(ServerRig):
     def __init__(
         self,
         *scripts: Script,
-        behind: str = "openai-chat",
+        behind: ProviderSettings = CHAT,
         keys: tuple[KeySettings, ...] = (),
         store: ResponseStore | bool = True,
         max_background: int = 4,
         shared: bool = False,
-        providers: tuple[ProviderSettings, ...] = (),
     ) -> None:
-        super().__init__(*scripts, providers=providers or (provider("p1", protocol=behind),), keys=keys)
+        super().__init__(*scripts, providers=(behind,), keys=keys)
         self.wall = Wall()
         self.gateway.services.wall = self.wall
         self.responses_store = MemoryResponses(ResponseLimits(), self.wall) if isinstance(store, bool) else store

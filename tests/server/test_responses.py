@@ -1,13 +1,27 @@
 """Responses that are stored: continued, read, listed, deleted; each belongs to the key it was made with."""
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from strom.app import make_responses
+from strom.config.schema import StoreTable
+from strom.config.settings import Settings
 from strom.core.access import KeySettings
 from strom.transport.memory import Script
-from tests.server.responses_rig import PATH, SSE, ResponsesRig, chat_frames, chat_reply, chat_script, events
+from tests.server.responses_rig import (
+    ANTHROPIC,
+    PATH,
+    RESPONSES,
+    SSE,
+    ResponsesRig,
+    chat_frames,
+    chat_reply,
+    chat_script,
+    events,
+)
 from tests.server.rig import answer, json_script, provider
 
 ANNA, BERT = (
@@ -77,7 +91,7 @@ async def test_an_unknown_previous_response_is_named() -> None:
 
 
 async def test_an_upstream_of_responses_may_know_more() -> None:
-    rig = ResponsesRig(json_script({"error": {"message": "no"}}, 400), behind="openai-responses")
+    rig = ResponsesRig(json_script({"error": {"message": "no"}}, 400), behind=RESPONSES)
     await rig.create({"previous_response_id": "resp_theirs", "input": [{"type": "item_reference", "id": "msg_9"}]})
     sent = rig.sent_body()
     assert sent["previous_response_id"] == "resp_theirs"
@@ -85,7 +99,7 @@ async def test_an_upstream_of_responses_may_know_more() -> None:
 
 
 async def test_with_any_other_endpoint_in_the_plan_an_unknown_id_is_refused() -> None:
-    rig = ResponsesRig(behind="anthropic")
+    rig = ResponsesRig(behind=ANTHROPIC)
     assert (await rig.create({"previous_response_id": "resp_x"})).status == 400
     assert (await rig.create({"input": [{"type": "item_reference", "id": "msg_9"}]})).status == 404
     refused = await rig.create({"conversation": "conv_1"})
@@ -94,7 +108,7 @@ async def test_with_any_other_endpoint_in_the_plan_an_unknown_id_is_refused() ->
 
 
 async def test_conversation_and_previous_response_exclude_each_other() -> None:
-    rig = ResponsesRig(behind="openai-responses")
+    rig = ResponsesRig(behind=RESPONSES)
     assert (await rig.create({"conversation": "conv_1", "previous_response_id": "resp_1"})).status == 400
 
 
@@ -209,6 +223,18 @@ async def test_the_client_leaves_while_the_store_is_asked() -> None:
     assert len(rig.client.sent) == 1
 
 
+async def test_the_configuration_rules_the_store(tmp_path: Path) -> None:
+    gateway = ResponsesRig().gateway
+    url = f"sqlite:///{tmp_path}/strom.db"
+    table = StoreTable(url, response_retention_s=7.0, max_background=1)
+    responses = make_responses(gateway, Settings(store_url=url, store=table))
+    await responses.close()
+    assert (tmp_path / "strom.db").exists()
+    off = f"sqlite:///{tmp_path}/off.db"
+    await make_responses(gateway, Settings(store_url=off, store=StoreTable(off, responses=False))).close()
+    assert not (tmp_path / "off.db").exists()
+
+
 # --- input_tokens --------------------------------------------------------------------------------
 
 
@@ -221,7 +247,7 @@ async def test_input_tokens_is_an_estimate_where_nobody_counts() -> None:
 
 
 async def test_input_tokens_of_a_responses_upstream() -> None:
-    rig = ResponsesRig(json_script({"object": "response.input_tokens", "input_tokens": 11}), behind="openai-responses")
+    rig = ResponsesRig(json_script({"object": "response.input_tokens", "input_tokens": 11}), behind=RESPONSES)
     body = {"model": "m", "input": "hi", "tools": None}
     counted = await rig.ask("POST", f"{PATH}/input_tokens", body)
     assert (answer(counted)["input_tokens"], counted.header_out(b"x-strom-usage-source")) == (11, b"reported")
@@ -231,7 +257,7 @@ async def test_input_tokens_of_a_responses_upstream() -> None:
 
 @pytest.mark.parametrize(("kind", "protocol"), [("anthropic", "anthropic"), ("llama-cpp", "openai-chat")])
 async def test_input_tokens_where_messages_are_counted(kind: str, protocol: str) -> None:
-    rig = ResponsesRig(json_script({"input_tokens": 42}), providers=(provider("p", kind, protocol),))
+    rig = ResponsesRig(json_script({"input_tokens": 42}), behind=provider("p", kind, protocol))
     counted = await rig.ask("POST", f"{PATH}/input_tokens", {"model": "m", "input": "hi", "stream": True})
     assert (answer(counted)["input_tokens"], counted.header_out(b"x-strom-usage-source")) == (42, b"reported")
     sent = rig.sent_body()

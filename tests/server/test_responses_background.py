@@ -9,7 +9,7 @@ from strom.server.responses import background
 from strom.transport.memory import MemoryExchange
 from strom.transport.types import TransportFailure
 from tests.grammar import openai_responses as grammar
-from tests.server.responses_rig import PATH, SSE, ResponsesRig, chat_frames, events, numbers
+from tests.server.responses_rig import PATH, RESPONSES, SSE, ResponsesRig, chat_frames, events, numbers
 from tests.server.rig import answer
 
 WELL = chat_frames("Hel", "lo")
@@ -231,7 +231,7 @@ async def test_several_processes_see_each_others(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_relayed_stream_gets_our_id_and_numbers() -> None:
-    rig = ResponsesRig(behind="openai-responses")
+    rig = ResponsesRig(behind=RESPONSES)
     exchange, path = await begun(rig, stream=True)
     assert "background" not in rig.sent_body()
     theirs = {"id": "resp_theirs", "object": "response", "status": "in_progress", "output": [], "model": "real"}

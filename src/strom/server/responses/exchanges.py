@@ -106,33 +106,40 @@ class DetachedExchange:
         self.on_resume: Hook = None
         self.closed = False
         self.bytes_out = 0
-        self._sink = sink
+        self._sink: Sink | None = sink
+        """None once the call is over: no cycle keeps a long stream in memory."""
 
     def start(self, status: int, headers: Headers, *, length: int | None = None) -> None:
         pass
 
     def write(self, data: bytes) -> None:
-        if not self.closed and data:
+        if self._sink is not None and data:
             self.bytes_out += len(data)
             self._sink.take(data)
 
     def finish(self, data: bytes = b"") -> None:
         self.write(data)
-        self._close(self._sink.end)
+        sink = self._close()
+        if sink is not None:
+            sink.end()
 
     def abort(self) -> None:
-        self._close(self._sink.end)
+        self.finish()
 
     def respond(self, status: int, headers: Headers, body: bytes) -> None:
-        self.bytes_out += len(body)
-        self._close(lambda: self._sink.answer(status, headers, body))
+        sink = self._close()
+        if sink is not None:
+            self.bytes_out += len(body)
+            sink.answer(status, headers, body)
 
     def leave(self) -> None:
         hook = self.on_disconnect
-        self._close(hook or (lambda: None))
+        if self._close() is not None and hook is not None:
+            hook()
 
-    def _close(self, last: Callable[[], None]) -> None:
-        if not self.closed:
-            self.closed = True
-            self.on_disconnect = self.on_pause = self.on_resume = None
-            last()
+    def _close(self) -> Sink | None:
+        """The sink, the first time."""
+        sink, self._sink = self._sink, None
+        self.closed = True
+        self.on_disconnect = self.on_pause = self.on_resume = None
+        return sink
