@@ -1,5 +1,6 @@
 """Embeddings in three forms in front, over OpenAI- and Ollama-like backends; every call leaves its record."""
 
+import asyncio
 import base64
 import json
 import struct
@@ -112,3 +113,46 @@ async def test_a_client_that_leaves_stops_the_backend() -> None:
     await asyncio.sleep(0.01)
     assert rig.client.sent[0].aborted
     assert rig.store.list().records[0].status == "cancelled"
+
+
+ASK = {"model": "m", "input": ["text"]}
+
+
+async def test_a_backend_that_fails_is_named() -> None:
+    rig = ServerRig(json_script({"error": {"message": "no memory"}}, 500))
+    exchange = await rig.ask("POST", "/v1/embeddings", ASK)
+    assert exchange.status == 502
+    assert "Backend 'p1': no memory" in str(answer(exchange))
+
+
+async def test_a_backend_that_cannot_be_reached_is_named() -> None:
+    rig = ServerRig(Script(0, failure=TransportFailure("connect", "", sent=False)))
+    exchange = await rig.ask("POST", "/v1/embeddings", ASK)
+    assert exchange.status == 502
+    assert "'p1'" in str(answer(exchange))
+    (record,) = rig.store.list().records
+    assert [attempt.outcome for attempt in record.attempts] == ["unreachable"]
+
+
+async def test_a_client_that_leaves_is_recorded_as_it_was() -> None:
+    rig = ServerRig()
+    exchange = MemoryExchange("POST", "/v1/embeddings", body=b'{"model":"m","input":"x"}')
+    rig.app.handle(exchange)
+    for _ in range(3):  # turns of the loop: the task begins, and sends
+        await asyncio.sleep(0)
+    exchange.disconnect()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert rig.client.sent[0].aborted
+    (record,) = rig.store.list().records
+    assert (record.status, record.http_status) == ("cancelled", 499)
+    assert [attempt.outcome for attempt in record.attempts] == ["cancelled"]
+
+
+async def test_a_defect_leaves_a_record() -> None:
+    rig = ServerRig(json_script({"object": "list", "data": []}))
+    rig.gateway.state = None  # type: ignore[assignment]
+    exchange = await rig.ask("POST", "/v1/embeddings", ASK)
+    assert exchange.status == 500
+    (record,) = rig.store.list().records
+    assert (record.status, record.fault, record.http_status) == ("rejected", "gateway", 500)

@@ -33,6 +33,7 @@ from strom.gateway.accounts import (
 from strom.gateway.attempt import UpstreamAttempt
 from strom.gateway.block import encode_block
 from strom.gateway.echoes import without_echoes
+from strom.gateway.failures import attribute
 from strom.gateway.opening import Opening
 from strom.gateway.outgoing import build_outgoing
 from strom.gateway.pipes import FoldPipe, StreamPipe, TranscodePipe
@@ -323,12 +324,7 @@ class Call:
         attempt.close()
         if self._settled:
             return
-        upstream = attempt.endpoint.upstream
-        redact = upstream.redact
-        error.message = redact(error.message)
-        if error.fault == "upstream" and repr(upstream.name) not in error.message:
-            error.message = f"Backend {upstream.name!r}: {error.message}"
-        error.detail = redact(error.detail) if error.detail else None
+        attribute(error, attempt.endpoint.upstream)
         untouched = not self._output_sent and self._first_token_at is None
         if another_may_do and untouched and self._next_endpoint < len(self._plan.endpoints):
             self._past.append(describe_attempt(attempt, error, self.now()))

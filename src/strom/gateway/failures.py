@@ -5,6 +5,7 @@ from __future__ import annotations
 from strom.core.errors import IncompleteStream, ProviderError, StromError, TimedOut, Unreachable
 from strom.core.evidence import Evidence
 from strom.transport.types import TransportFailure
+from strom.upstreams.upstream import Upstream
 
 UNRESOLVED = ("gaierror", "UnicodeError")
 """How the transport's detail begins where a host name led nowhere."""
@@ -45,6 +46,14 @@ def redirected(name: str, status: int) -> StromError:
     return ProviderError(
         f"The backend {name!r} redirects (status {status}), which is not followed: check its base_url."
     )
+
+
+def attribute(error: StromError, upstream: Upstream) -> None:
+    """Name the backend whose fault it is, and take its key out of what it said."""
+    error.message = upstream.redact(error.message)
+    error.detail = upstream.redact(error.detail) if error.detail else None
+    if error.fault == "upstream" and repr(upstream.name) not in error.message:
+        error.message = f"Backend {upstream.name!r}: {error.message}"
 
 
 def name_silence(evidence: Evidence) -> None:

@@ -6,12 +6,14 @@ import asyncio
 
 import msgspec
 
-from strom.core.errors import ProviderError, Unreachable
+from strom.core.errors import ProviderError
+from strom.gateway.failures import explain
 from strom.gateway.outgoing import BASE_HEADERS
 from strom.transport.types import Headers, OutgoingRequest, TransportFailure, UpstreamClient
 from strom.upstreams.upstream import Upstream
 
 MAX_BYTES = 8_388_608
+LOOK_CONNECT_S = 2.0
 
 
 class Fetched(msgspec.Struct, frozen=True):
@@ -21,7 +23,8 @@ class Fetched(msgspec.Struct, frozen=True):
 
 
 class _Collector:
-    def __init__(self, done: asyncio.Future[Fetched]) -> None:
+    def __init__(self, upstream: Upstream, done: asyncio.Future[Fetched]) -> None:
+        self._upstream = upstream
         self._done = done
         self._status = 0
         self._headers: Headers = []
@@ -49,19 +52,22 @@ class _Collector:
 
     def on_failure(self, failure: TransportFailure) -> None:
         if not self._done.done():
-            self._done.set_exception(Unreachable("The backend cannot be reached.", detail=failure.detail))
+            self._done.set_exception(explain(self._upstream.name, failure))
 
 
 async def fetch(
     client: UpstreamClient, upstream: Upstream, path: str, *, body: bytes | None = None, headers: Headers | None = None
 ) -> Fetched:
-    """GET, or POST when there is a body. Raises ProviderError; cancelling it closes the connection."""
+    """GET, or POST when there is a body. Raises ProviderError; cancelling it closes the connection.
+
+    Nobody waits long for a look: a GET has 2 s to connect. What is posted has the time of any call.
+    """
     done: asyncio.Future[Fetched] = asyncio.get_running_loop().create_future()
     fields = [*BASE_HEADERS, *(headers or []), *upstream.auth_headers]
     request = OutgoingRequest("GET" if body is None else "POST", upstream.target(path), fields, body or b"")
-    exchange = client.send(
-        upstream.origin, request, _Collector(done), connect_timeout_s=min(2.0, upstream.timeouts.connect_s)
-    )
+    connect_s = upstream.timeouts.connect_s
+    limit_s = connect_s if body is not None else min(LOOK_CONNECT_S, connect_s)
+    exchange = client.send(upstream.origin, request, _Collector(upstream, done), connect_timeout_s=limit_s)
     try:
         return await done
     finally:

@@ -11,16 +11,17 @@ from collections.abc import Callable
 
 import msgspec
 
-from strom.core.errors import BadRequest, Cancelled, GatewayError, ProviderAuthError, StromError, TimedOut, Unsupported
+from strom.core.errors import BadRequest, Cancelled, GatewayError, StromError, TimedOut, Unsupported
 from strom.core.record import Attempt, CallRecord, RecordError, RecordUsage, UsageParts
 from strom.gateway.accounts import cost, milliseconds, outcome_of
+from strom.gateway.failures import attribute
 from strom.gateway.fetch import fetch
 from strom.gateway.gateway import Gateway, wanted_policy
 from strom.gateway.plan import Endpoint, Plan
 from strom.gateway.responses import respond_error, whole_headers
 from strom.gateway.routing import MAX_MODEL_NAME
 from strom.protocols import embeddings
-from strom.protocols.codec import Codec, UpstreamCall
+from strom.protocols.codec import UpstreamCall
 from strom.protocols.embeddings import EmbeddingReply, EmbeddingRequest
 from strom.protocols.ollama import embed
 from strom.transport.types import Exchange
@@ -98,7 +99,7 @@ class Embedder:
             try:
                 return await self._ask(exchange, request, endpoint, plan.model_for(endpoint), record)
             except StromError as error:
-                error.message = endpoint.upstream.redact(error.message)
+                attribute(error, endpoint.upstream)
                 attempt.outcome, attempt.reason = outcome_of(error), error.code
                 if number == len(plan.endpoints) or not (error.retryable or isinstance(error, Unsupported)):
                     raise
@@ -127,7 +128,7 @@ class Embedder:
         except TimeoutError:
             raise TimedOut(f"The backend {upstream.name!r} gave no embeddings within {limit_s:g} s.") from None
         if not 200 <= fetched.status < 300:
-            raise self._refusal(codec, endpoint, codec.decode_error(fetched.status, fetched.headers, fetched.body))
+            raise codec.decode_error(fetched.status, fetched.headers, fetched.body)
         if upstream.protocol == "ollama":
             reply = embed.decode_embed_reply(fetched.body, request.count)
         else:
@@ -147,11 +148,6 @@ class Embedder:
                 return embeddings.encode_request(request, model)
             case "anthropic":
                 raise Unsupported(f"The backend {endpoint.upstream.name!r} speaks a protocol without embeddings.")
-
-    def _refusal(self, codec: Codec, endpoint: Endpoint, error: StromError) -> StromError:
-        if isinstance(error, ProviderAuthError):
-            error.message = f"Backend {endpoint.upstream.name!r}: {error.message}"
-        return error
 
     def _describe(self, record: CallRecord, endpoint: Endpoint, plan: Plan) -> None:
         upstream = endpoint.upstream
