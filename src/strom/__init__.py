@@ -10,10 +10,9 @@ The public names of the library. They are loaded on first use, so that `import s
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
-
 from strom._version import __version__
+
+TYPE_CHECKING = False  # type checkers take it for true; `typing` itself would cost more than all the rest
 
 if TYPE_CHECKING:
     from strom.client.async_model import AsyncModel as AsyncModel
@@ -118,7 +117,9 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'strom' has no attribute {name!r}")
-    found: object = getattr(importlib.import_module(home), name)
+    from importlib import import_module
+
+    found: object = getattr(import_module(home), name)
     globals()[name] = found
     return found
 

@@ -351,3 +351,8 @@ def test_tool_call_events_come_as_soon_as_a_call_is_complete() -> None:
     rig = Rig([Answer(frames)])
     events = rig.play(tools=[{"name": "f"}])
     assert [type(event) for event in events[:2]] == [StreamToolCall, StreamContent]
+
+
+def test_two_tools_of_one_name_are_told() -> None:
+    with pytest.raises(strom.BadRequest, match="same name"):
+        Rig([]).open(tools=[{"name": "f"}, {"name": "f"}])

@@ -181,3 +181,20 @@ def test_a_type_without_a_schema_is_told() -> None:
 )
 def test_schema_check(value: object, schema: dict[str, Any], problem: str) -> None:
     assert problem_with(value, schema) == problem
+
+
+@pytest.mark.parametrize("kind", [PersonStruct, PersonModel, PersonData, PersonDict, list[PersonStruct]])
+def test_objects_take_no_other_members(kind: Any) -> None:
+    schema = shape_of(kind).schema
+    assert schema["additionalProperties"] is False
+    assert all(inner["additionalProperties"] is False for inner in schema.get("$defs", {}).values())
+    assert "additionalProperties" in shape_of(dict[str, int]).schema
+    assert shape_of(dict[str, int]).schema["additionalProperties"] == {"type": "integer"}
+
+
+def test_pydantic_models_inside_other_types() -> None:
+    rig = Rig([answer('{"value": [{"name": "Ann", "age": 1}]}'), answer('{"value": [{"name": "Ann", "age": "x"}]}')])
+    assert completed(rig.play(into=list[PersonModel])).value == [PersonModel(name="Ann", age=1)]
+    assert "age" in failed(rig.play(into=list[PersonModel])).detail
+    with pytest.raises(TypeError):
+        shape_of(list[object])

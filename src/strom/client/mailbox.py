@@ -70,6 +70,8 @@ class Mailbox:
         if self._received - self._taken > HIGH_WATER_BYTES and self._exchange is not None:
             self._paused = True
             self._exchange.pause_reading()
+            if self._received - self._taken <= HIGH_WATER_BYTES // 2:
+                self._resume()  # the reader caught up just now, and did not see the pause
 
     def on_end(self, *, delimited_by_close: bool) -> None:  # the protocol's own proof counts, not HTTP's
         self.on_read_end()

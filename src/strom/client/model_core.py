@@ -25,7 +25,7 @@ from strom.client.schemas import shape_of
 from strom.client.tool_running import ToolBox
 from strom.client.tools import Tool, as_tool
 from strom.client.turn import Candidate
-from strom.core.errors import StromError, Unsupported
+from strom.core.errors import BadRequest, StromError, Unsupported
 from strom.core.messages import Message, TextPart
 from strom.core.record import Cost
 from strom.core.usage import Usage
@@ -105,6 +105,8 @@ class ModelCore:
             job, correlation_id=correlation_id, earlier_text=earlier, continued="continue_from" in options
         )
         by_name: dict[str, Tool] = {tool.name: tool for tool in tools}
+        if len(by_name) != len(tools):
+            raise BadRequest("Two tools have the same name.", param="tools")
         return Run(job), ToolBox(by_name, correlation_id, options.get("tool_context"), self._clock)
 
     def _job(self, wish: Wish, options: CallOptions, *, whole: bool) -> Job:

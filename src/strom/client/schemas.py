@@ -38,13 +38,18 @@ def shape_of(kind: Any) -> Shape:
     if isinstance(kind, Mapping):
         schema = dict(kind)
         return Shape(_legal(str(schema.get("title", "response"))), schema, lambda value: _checked(value, schema))
-    schema = schema_of(kind)
+    schema = _closed(schema_of(kind))
     name = _legal(getattr(kind, "__name__", "response"))
     if schema.get("type") == "object" or "anyOf" in schema:
         return Shape(name, schema, converter(kind))
     inner = converter(kind)
     definitions = schema.pop("$defs", None)
-    wrapped: Schema = {"type": "object", "properties": {"value": schema}, "required": ["value"]}
+    wrapped: Schema = {
+        "type": "object",
+        "properties": {"value": schema},
+        "required": ["value"],
+        "additionalProperties": False,
+    }
     if definitions:
         wrapped["$defs"] = definitions
     return Shape(name, wrapped, lambda value: inner(_unwrapped(value)))
@@ -152,6 +157,20 @@ def _inlined(schema: Schema) -> Schema:
     if definitions:
         root["$defs"] = definitions
     return root
+
+
+def _closed(node: Any) -> Any:
+    """Objects of known members take no others: some providers demand that it is said.
+
+    Source: platform.claude.com, "Structured outputs", JSON schema limitations; platform.openai.com, "Structured outputs"."""
+    if isinstance(node, list):
+        return [_closed(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    closed = {name: _closed(item) for name, item in node.items()}
+    if isinstance(node.get("properties"), dict) and node.get("type") == "object":
+        closed.setdefault("additionalProperties", False)
+    return closed
 
 
 def _legal(name: str) -> str:
