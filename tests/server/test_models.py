@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 from strom.core.access import KeySettings
+from strom.gateway.gateway import State
+from strom.gateway.routing import Router
 from strom.transport.memory import Script
 from strom.transport.types import TransportFailure
 from strom.upstreams.settings import EndpointSettings, ModelSettings
+from strom.upstreams.upstream import Upstream
 from tests.server.rig import ServerRig, answer, json_script, provider
 
 ANTHROPIC = [(b"anthropic-version", b"2023-06-01")]
@@ -88,3 +91,11 @@ async def test_a_key_sees_what_it_may_use() -> None:
     body = answer(await rig.ask("GET", "/v1/models", headers=[(b"x-api-key", b"secret")]))
     assert [item["id"] for item in body["data"]] == ["m2", "one"]
     assert (await rig.ask("GET", "/v1/models")).status == 401
+
+
+async def test_a_reload_is_seen_at_once() -> None:
+    rig = ServerRig(json_script({"data": [{"id": "old"}]}), json_script({"data": [{"id": "new"}]}))
+    assert [item["id"] for item in answer(await rig.ask("GET", "/v1/models"))["data"]] == ["old"]
+    router = Router([Upstream(provider("p2"))], [], [])
+    rig.gateway.state = State(router, rig.gateway.state.keys)
+    assert [item["id"] for item in answer(await rig.ask("GET", "/v1/models"))["data"]] == ["new"]

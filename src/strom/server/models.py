@@ -18,6 +18,7 @@ from strom.core.errors import BadRequest, ModelNotFound, StromError
 from strom.gateway.fetch import fetch
 from strom.gateway.gateway import Gateway
 from strom.gateway.responses import id_headers
+from strom.gateway.routing import Router
 from strom.transport.types import Exchange
 from strom.upstreams.upstream import Upstream
 
@@ -55,6 +56,7 @@ class ModelLister:
         self._gateway = gateway
         self._cached: list[Listed] = []
         self._cached_until = 0.0
+        self._cached_for: Router | None = None
 
     async def list_models(self, exchange: Exchange) -> None:
         found = await self.visible(exchange)
@@ -93,9 +95,10 @@ class ModelLister:
                 for first in model.endpoints[:1]
             ]
         loop = asyncio.get_running_loop()
-        if loop.time() >= self._cached_until:
+        if loop.time() >= self._cached_until or self._cached_for is not router:
             self._cached = await self._ask(list(router.upstreams.values()))
             self._cached_until = loop.time() + CACHE_S
+            self._cached_for = router  # a reload makes a new one
         return self._cached
 
     async def _ask(self, upstreams: list[Upstream]) -> list[Listed]:
