@@ -23,6 +23,7 @@ import httptools
 from strom.transport.decoding import CodingError, DecodingReceiver, content_coding
 from strom.transport.heads import BODILESS_STATUSES
 from strom.transport.types import FailureKind, Headers, Origin, ResponseReceiver, TransportFailure
+from strom.transport.whole import WholeResponse, whole_response
 
 MAX_HEAD_BYTES = 65_536
 _LARGE_BYTES = 65_536
@@ -201,6 +202,12 @@ class UpstreamConnection(asyncio.Protocol):
             transport.close()
 
     def data_received(self, data: bytes) -> None:
+        call = self._call
+        if self._phase == _SENT and call is not None and call.method != "HEAD":
+            whole = whole_response(data)
+            if whole is not None:
+                self._take_whole(call, whole)
+                return
         self._unread_bytes += len(data)
         if self._phase != _BODY and not self._expects_head():
             return
@@ -223,6 +230,16 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._peer_ended(exc)
         del self._parser  # which holds this connection
+
+    def _take_whole(self, call: NativeUpstreamExchange, whole: WholeResponse) -> None:
+        """Tells of a response that llhttp never sees. The receiver may end the request at every step."""
+        self._phase = _BODY
+        self._keep_alive = True
+        call.head = call.body = b""
+        self._receiver.on_response(whole.status, whole.headers)
+        self._receiver.on_body(whole.body)
+        if self._phase == _BODY:
+            self._complete()
 
     # -- httptools callbacks
 

@@ -17,7 +17,7 @@ import msgspec
 
 from strom.transport.types import Headers, Refusal, RefusalReason
 
-_HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=:\[\]\-]*")
+HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=:\[\]\-]*")
 _JUDGED = frozenset({b"host", b"content-length", b"transfer-encoding", b"expect"})
 
 
@@ -91,7 +91,7 @@ def _judge_fields(fields: Headers, version: str) -> tuple[int | None, bool, bool
     if host is None:
         if version == "1.1":
             raise bad_request("no host header")
-    elif _HOST.fullmatch(host) is None:
+    elif HOST.fullmatch(host) is None:
         raise bad_request("host header is no host")
     return length, chunked, expects and version == "1.1"
 

@@ -1,6 +1,8 @@
 """One HTTP/1.1 client connection: bytes in, complete requests to the handler, one answer at a time.
 
-llhttp frames the bytes; `requests.judge` says what is accepted; `NativeExchange` writes. Invariants:
+llhttp frames the bytes; `requests.judge` says what is accepted; `NativeExchange` writes. A plain request that comes whole
+in one read between two others is read by `whole` instead; llhttp never hears of it, nor exists before it is needed.
+Invariants:
 
 * Requests are answered strictly in order. Reading goes on while one is answered, because only reading shows that the
   client left; what it pipelines meanwhile is parsed and queued, and reading pauses beyond `max_pipelined_bytes`.
@@ -25,6 +27,7 @@ import httptools
 from strom.transport.exchange import NativeExchange
 from strom.transport.requests import Refused, RequestPlan, bad_request, judge, split_target
 from strom.transport.types import Handler, Headers, RequestHead, ServerLimits
+from strom.transport.whole import whole_request
 
 _LINGER_S = 5.0
 _LINGER_BYTES = 67_108_864
@@ -65,7 +68,7 @@ class ServerConnection(asyncio.Protocol):
         self._limits = limits
         self._roster = roster
         self._loop = loop
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: httptools.HttpRequestParser | None = None
         self._peer = ""
         self._current: NativeExchange | None = None
         self._ready: list[NativeExchange] | None = None
@@ -97,6 +100,13 @@ class ServerConnection(asyncio.Protocol):
             self._discard(len(data))
             return
         size = len(data)
+        if self._phase == _IDLE and self._current is None and not self._head_bytes:
+            whole = whole_request(data, self._limits, self._peer)
+            if whole is not None:
+                exchange = NativeExchange(self, whole[0], closes=False)
+                exchange.body = whole[1]
+                self._hand_over(exchange)
+                return
         if self._phase == _BODY:
             self._raw_bytes += size
             self._feed(data)
@@ -125,7 +135,7 @@ class ServerConnection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
         self._client_left()
-        del self._parser  # which holds this connection
+        self._parser = None  # which holds this connection
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -201,13 +211,14 @@ class ServerConnection(asyncio.Protocol):
             self._skip_head = False
             self._phase = _BODY
             return
-        method = self._parser.get_method().decode()
-        version = self._parser.get_http_version()
+        parser = self._reader()
+        method = parser.get_method().decode()
+        version = parser.get_http_version()
         if len(self._headers) > self._limits.max_header_count:
             raise Refused(431, "head_too_large", "too many header fields")
         self._plan = plan = judge(method, self._target, version, self._headers)
         head = RequestHead(method, plan.path, plan.query, self._headers, version, self._peer)
-        self._incoming = NativeExchange(self, head, closes=not self._parser.should_keep_alive())
+        self._incoming = NativeExchange(self, head, closes=not parser.should_keep_alive())
         self._expected = plan.expects_continue
         self._phase = _BODY
         if plan.content_length is not None and plan.content_length > self._limits.max_body_bytes:
@@ -223,7 +234,7 @@ class ServerConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         incoming = self._incoming
-        if incoming is None or (self._parser.should_upgrade() and self._has_body()):
+        if incoming is None or (self._reader().should_upgrade() and self._has_body()):
             return
         if self._body is not None:
             incoming.body = bytes(self._body)
@@ -232,6 +243,11 @@ class ServerConnection(asyncio.Protocol):
         self._queue(incoming)
 
     # -- reading
+
+    def _reader(self) -> httptools.HttpRequestParser:
+        if self._parser is None:
+            self._parser = httptools.HttpRequestParser(self)
+        return self._parser
 
     def _feed_long(self, data: bytes) -> None:
         """Feeds as much as a head may have; if it is complete then, the rest follows."""
@@ -247,7 +263,7 @@ class ServerConnection(asyncio.Protocol):
         if self._deaf:
             return
         try:
-            self._parser.feed_data(data)
+            self._reader().feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._ignore_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
@@ -274,9 +290,9 @@ class ServerConnection(asyncio.Protocol):
                 else b"content-length: %d" % (self._plan.content_length or 0)
             )
             headers, target = self._headers, self._target
-            self._parser = httptools.HttpRequestParser(self)
+            self._parser = None
             self._skip_head = True
-            self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % length)
+            self._reader().feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % length)
             self._headers, self._target = headers, target
             self._raw_bytes = len(rest)
         if rest:
@@ -313,15 +329,18 @@ class ServerConnection(asyncio.Protocol):
             return
         self._advancing = True
         while self._ready and self._current is None:
-            exchange = self._current = self._ready.pop(0)
-            exchange.paused = self._paused
-            self._deadline = _NEVER
-            self._handler(exchange)
+            self._hand_over(self._ready.pop(0))
         self._advancing = False
         if not self._ready:
             self._ready = None
         if self._current is None and not self._deaf:
             self._resume_input()
+
+    def _hand_over(self, exchange: NativeExchange) -> None:
+        self._current = exchange
+        exchange.paused = self._paused
+        self._deadline = _NEVER
+        self._handler(exchange)
 
     def _resume_input(self) -> None:
         """Nothing is being answered: what was held back because of pipelining may come, and patience with the client
@@ -366,7 +385,7 @@ class ServerConnection(asyncio.Protocol):
     def _known_head(self) -> RequestHead:
         method, path, query = "GET", "/", ""
         if self._phase == _HEAD and self._target:
-            method = self._parser.get_method().decode()
+            method = self._reader().get_method().decode()
             try:
                 path, query = split_target(self._target)
             except Refused:
