@@ -99,3 +99,12 @@ def test_a_silent_endpoint_is_left_alone_soon() -> None:
     assert client.aborted == MAX_TIMEOUTS
     found, detail = verdict(report, "error.malformed")
     assert (found, detail) == ("skip", "not asked: 2 answers did not come within 3 s")
+
+
+def test_a_slow_answer_breaks_no_rule_of_form() -> None:
+    slow = b.broken(b.delayed(b.both(b.streams, b.asking("get_weather")), 1.0, 20.0))
+    found, detail = verdict(report_of(slow), "tools.stream")
+    assert (found, detail) == ("skip", "the answer did not end within 30 s")
+    endless = report_of(b.broken(b.ended(b.streams, "hang")))
+    assert verdict(endless, "stream.end")[0] == "fail"
+    assert verdict(endless, "stream.terminator")[0] == "skip"

@@ -10,7 +10,7 @@ import ssl
 
 import msgspec
 
-from strom.conformance.checks.findings import failed, judge, new_flaws, noted, passed, skipped
+from strom.conformance.checks.findings import failed, judge, new_flaws, noted, passed, require_end, skipped
 from strom.conformance.reading import Reading
 from strom.conformance.report import Finding
 from strom.conformance.session import PLAIN, NotJudged, Session
@@ -124,8 +124,10 @@ async def generate(session: Session) -> Finding:
 
 
 async def _ended(session: Session) -> Reading:
-    """Raises NotJudged for a stream that ended with an error."""
-    reading = (await session.good_stream(PLAIN)).reading
+    """Raises NotJudged for a stream that ended with an error, or did not end."""
+    answer = await session.good_stream(PLAIN)
+    require_end(session, answer)
+    reading = answer.reading
     if reading.error is not None:
         raise NotJudged("the stream ended with an error")
     return reading
