@@ -8,6 +8,7 @@ Source: RFC 9110 section 5 (fields), RFC 9112 sections 3 to 6 (start lines, fram
 
 from __future__ import annotations
 
+import functools
 import re
 from http import HTTPStatus
 
@@ -27,25 +28,41 @@ _STATUS_LINES = {
 }
 
 BODILESS_STATUSES = frozenset({204, 304})
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+
+_MAX_TEMPLATES = 1024
+_templates: dict[tuple[bytes, ...], bytes] = {}
+"""Field lines without their values, by names found good once: a gateway writes the same few lists of names all its life."""
 
 
-_known_names: set[bytes] = set()
-"""Names found good once: a gateway uses the same few all its life."""
-_MAX_KNOWN_NAMES = 1024
+def _new_template(names: tuple[bytes, ...]) -> bytes:
+    for name in names:
+        if _TOKEN.fullmatch(name) is None:
+            raise ValueError(f"not a header name: {name!r}")
+        if name.lower() in _OWNED:
+            raise ValueError(f"header {name!r} is the transport's own")
+    template = b"".join(name.replace(b"%", b"%%") + b": %b\r\n" for name in names)
+    if len(_templates) < _MAX_TEMPLATES:
+        _templates[names] = template
+    return template
 
 
-def _check_name(name: bytes) -> None:
-    if _TOKEN.fullmatch(name) is None:
-        raise ValueError(f"not a header name: {name!r}")
-    if name.lower() in _OWNED:
-        raise ValueError(f"header {name!r} is the transport's own")
-    if len(_known_names) < _MAX_KNOWN_NAMES:
-        _known_names.add(name)
+def _field_lines(headers: Headers) -> bytes:
+    if not headers:
+        return b""
+    names, values = zip(*headers, strict=True)
+    template = _templates.get(names) or _new_template(names)
+    lines: bytes = template % values
+    # Every line brings one CR and one LF: more of them, or a NUL, can only have come with a value.
+    count = len(names)
+    if lines.count(b"\n") != count or lines.count(b"\r") != count or b"\0" in lines:
+        raise ValueError("a header value holds CR, LF or NUL")
+    return lines
 
 
 def check_headers(headers: Headers) -> None:
     """Raises ValueError for headers that no response may have."""
-    _assemble(b"", headers, b"")
+    _field_lines(headers)
 
 
 def _other_status_line(status: int) -> bytes:
@@ -54,36 +71,28 @@ def _other_status_line(status: int) -> bytes:
     return b"HTTP/1.1 %d \r\n" % status
 
 
-def _assemble(start: bytes, headers: Headers, own: bytes) -> bytes:
-    parts = [start]
-    for name, value in headers:
-        if name not in _known_names:
-            _check_name(name)
-        parts += (name, b": ", value, b"\r\n")
-    parts += (own, b"\r\n")
-    head = b"".join(parts)
-    # Every line brings one CR and one LF: more of them, or a NUL, can only have come with a value.
-    lines = len(headers) + start.count(b"\n") + own.count(b"\n") + 1
-    if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
-        raise ValueError("a header value holds CR, LF or NUL")
-    return head
-
-
 def response_head(status: int, headers: Headers, own: bytes) -> bytes:
     """`own` are the transport's lines (framing, connection), each with its CRLF."""
-    return _assemble(_STATUS_LINES.get(status) or _other_status_line(status), headers, own)
+    start = _STATUS_LINES.get(status) or _other_status_line(status)
+    return b"%b%b%b\r\n" % (start, _field_lines(headers), own)
+
+
+@functools.lru_cache(256)
+def _request_line(prefix: bytes, method: str, target: str) -> bytes:
+    """Cached, since a gateway asks its upstreams for a handful of targets."""
+    if _TARGET.fullmatch(target) is None or _TOKEN.fullmatch(method.encode()) is None:
+        raise ValueError("not a request method or target")
+    return b"%b %b%b HTTP/1.1\r\n" % (method.encode(), prefix, target.encode())
 
 
 def request_head(route: RequestRoute, request: OutgoingRequest) -> bytes:
     """The head of a request with content-length where a body is sent or expected."""
     method = request.method
-    if _TARGET.fullmatch(request.target) is None or _TOKEN.fullmatch(method.encode()) is None:
-        raise ValueError("not a request method or target")
-    own = route.own_lines
-    if request.body or method in ("POST", "PUT", "PATCH"):
-        own = b"content-length: %d\r\n%b" % (len(request.body), own)
-    start = b"%b %b%b HTTP/1.1\r\n" % (method.encode(), route.target_prefix, request.target.encode())
-    return _assemble(start, request.headers, own)
+    start = _request_line(route.target_prefix, method, request.target)
+    lines = _field_lines(request.headers)
+    if request.body or method in _WITH_BODY:
+        return b"%b%bcontent-length: %d\r\n%b\r\n" % (start, lines, len(request.body), route.own_lines)
+    return b"%b%b%b\r\n" % (start, lines, route.own_lines)
 
 
 class RequestRoute(msgspec.Struct, frozen=True):
