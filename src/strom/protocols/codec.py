@@ -22,7 +22,16 @@ from strom.core.messages import Reply, Request, ToolName
 
 Headers = list[tuple[bytes, bytes]]
 __all__ = [
-    "Codec", "EncodedError", "Quirks", "Relay", "ReplyContext", "StreamDecoder", "StreamEncoder", "Target", "ToolName", "UpstreamCall",
+    "Codec",
+    "EncodedError",
+    "Quirks",
+    "Relay",
+    "ReplyContext",
+    "StreamDecoder",
+    "StreamEncoder",
+    "Target",
+    "ToolName",
+    "UpstreamCall",
 ]
 
 
