@@ -109,6 +109,7 @@ async def test_errors_of_small_requests_are_typed() -> None:
     [
         ("anthropic/c", "/v1/messages/count_tokens", {"input_tokens": 12}),
         ("vllm/m", "/tokenize", {"count": 12, "tokens": []}),
+        ("llama-cpp/m", "/v1/messages/count_tokens", {"input_tokens": 12}),
     ],
 )
 async def test_tokens_are_counted_where_the_provider_counts(name: str, path: str, answer: object) -> None:

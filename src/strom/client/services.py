@@ -160,11 +160,16 @@ class _Counted(msgspec.Struct):
 def ask_count(body: bytes, provider: Provider) -> Question | None:
     """`body`: the request that would be sent. None: this provider does not count."""
     counting = provider.upstream.counting
-    if provider.upstream.protocol == "anthropic":
+    if counts_messages(provider):
         return Question("/v1/messages/count_tokens", _only(body, ("model", "messages", "system", "tools")), _VERSION)
     if counting == "vllm":
         return Question("/tokenize", _only(body, ("model", "messages", "tools")))
     return None
+
+
+def counts_messages(provider: Provider) -> bool:
+    """Whether it counts Messages bodies, whatever protocol it is asked in. Source: recording xllamacpp/anthropic_count."""
+    return provider.upstream.protocol == "anthropic" or provider.upstream.counting in ("anthropic", "llama-cpp")
 
 
 def read_count(body: bytes) -> TokenCount | None:
