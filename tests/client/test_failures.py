@@ -48,7 +48,9 @@ def test_content_policy() -> None:
 
 def test_context_overflow_keeps_its_kind() -> None:
     body = "This model's maximum context length is 100 tokens, however you requested 200 tokens"
-    assert isinstance(failed(Rig([refused(400, body)]).play()).error, strom.ContextOverflow)
+    failure = failure_of(failed(Rig([refused(400, body)]).play()))
+    assert isinstance(failure, strom.ContextOverflow)
+    assert (failure.limit, failure.code) == (100, "context_length_exceeded")
 
 
 def test_a_refused_key_is_the_callers() -> None:

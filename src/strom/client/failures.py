@@ -55,14 +55,14 @@ def failure_of(event: StreamError) -> StreamFailed:
     """The exception for a failed stream."""
     error = event.error
     failed = _combined_class(error)(event.detail)
-    failed.reason, failed.metadata, failed.error = event.reason, event.metadata, error
     if error is None:
         failed.code = event.reason.value
-        return failed
-    failed.code, failed.status, failed.retryable = error.code, error.status, error.retryable
-    failed.detail, failed.param, failed.retry_after_s = error.detail, error.param, error.retry_after_s
-    failed.headers = error.headers
-    failed.__cause__ = error
+    else:
+        failed.__dict__.update(error.__dict__)  # whatever its kind knows besides
+        failed.message = event.detail
+        failed.code, failed.status, failed.retryable = error.code, error.status, error.retryable
+        failed.__cause__ = error
+    failed.reason, failed.metadata, failed.error = event.reason, event.metadata, error
     return failed
 
 

@@ -29,7 +29,7 @@ from strom.client.schemas import ShapeError, read_json
 from strom.client.signals import Action, Over, RunTools, Sent, Signal, ToolOutcome
 from strom.client.tracer import Tracer
 from strom.client.turn import Candidate, Turn
-from strom.core.errors import StromError
+from strom.core.errors import Cancelled, StromError
 from strom.core.messages import Message, TextPart, ToolResultPart
 from strom.core.record import Cost
 from strom.core.usage import Usage
@@ -142,7 +142,7 @@ class Run:
             return
         self._turn.stop(at)
         message = "The stream was cancelled; whether the remote side stopped is unknown."
-        self._fail(StreamErrorReason.CANCELLED, message, verdicts.cancelled(message))
+        self._fail(StreamErrorReason.CANCELLED, message, Cancelled(message))
 
     def close(self, at: float) -> None:
         """No terminal event; what is known is kept."""

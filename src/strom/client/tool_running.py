@@ -34,7 +34,7 @@ class ToolBox:
         self._clock = clock
 
     def begin(self, call: ToolCall) -> Running:
-        return Running(self, call, self._clock)
+        return Running(call, self._clock)
 
     def bind(self, call: ToolCall) -> tuple[Tool, dict[str, Any]]:
         """Raises ShapeError, worded for the model, for a call that cannot be run."""
@@ -95,7 +95,7 @@ class Running:
 
     __slots__ = ("_call", "_clock", "_ended_at", "_error", "_started_at", "exits", "result")
 
-    def __init__(self, box: ToolBox, call: ToolCall, clock: Callable[[], float]) -> None:
+    def __init__(self, call: ToolCall, clock: Callable[[], float]) -> None:
         self._call = call
         self._clock = clock
         self._error: Exception | None = None

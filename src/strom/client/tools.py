@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, overload
 
 import msgspec
@@ -233,6 +233,3 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
                 notes[last] += " " + line.strip()
     end = _ANY_SECTION.search(text)
     return text[: end.start() if end else len(text)].strip(), notes
-
-
-ToolFunction = Callable[..., Any] | Callable[..., Awaitable[Any]]

@@ -9,7 +9,6 @@ import msgspec
 from strom.client.events import StreamErrorReason
 from strom.client.evidence import ToolCall
 from strom.core.errors import (
-    Cancelled,
     ContentPolicy,
     IncompleteCompletion,
     IncompleteStream,
@@ -73,10 +72,6 @@ def reason_of(error: StromError, *, refused: bool) -> StreamErrorReason:
             return StreamErrorReason.INVALID_STREAM_EVENT
         case _:
             return StreamErrorReason.PROVIDER_ERROR
-
-
-def cancelled(message: str) -> Cancelled:
-    return Cancelled(message)
 
 
 def repair_request(problem: str) -> str:
