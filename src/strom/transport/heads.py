@@ -54,8 +54,7 @@ def _field_lines(headers: Headers) -> bytes:
     template = _templates.get(names) or _new_template(names)
     lines: bytes = template % values
     # Every line brings one CR and one LF: more of them, or a NUL, can only have come with a value.
-    count = len(names)
-    if lines.count(b"\n") != count or lines.count(b"\r") != count or b"\0" in lines:
+    if len(lines) - len(lines.translate(None, b"\r\n\0")) != 2 * len(names):
         raise ValueError("a header value holds CR, LF or NUL")
     return lines
 
