@@ -49,8 +49,8 @@ class NativeClient:
         """Raises ValueError for a request that is none (bad header, target, method)."""
         loop = asyncio.get_running_loop()
         route = self._routes.get(origin) or self._new_route(origin)
-        call = NativeUpstreamExchange(request.method, request_head(route.head, request), request.body, receiver)
-        call.connect_timeout_s = connect_timeout_s
+        head = request_head(route.head, request)
+        call = NativeUpstreamExchange(request.method, head, request.body, receiver, connect_timeout_s)
         if self._closed:
             loop.call_soon(call.fail, TransportFailure("connect", "the client is closed", sent=False))
             return call

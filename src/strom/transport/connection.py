@@ -84,13 +84,15 @@ class NativeUpstreamExchange:
         "body", "connect_timeout_s", "connecting", "connection", "decoder", "head", "method", "paused", "receiver",
     )  # fmt: skip
 
-    def __init__(self, method: str, head: bytes, body: bytes, receiver: ResponseReceiver) -> None:
+    def __init__(
+        self, method: str, head: bytes, body: bytes, receiver: ResponseReceiver, connect_timeout_s: float = 0.0
+    ) -> None:
         self.method = method
         self.head = head
         self.body = body
         """What is sent; both are dropped when the response begins."""
         self.receiver: ResponseReceiver | None = receiver
-        self.connect_timeout_s = 0.0
+        self.connect_timeout_s = connect_timeout_s
         self.connecting: asyncio.Task[None] | None = None
         self.connection: UpstreamConnection | None = None
         self.decoder: DecodingReceiver | None = None
@@ -159,14 +161,14 @@ class UpstreamConnection(asyncio.Protocol):
         return self._phase == _IDLE and self._transport is not None and not self._transport.is_closing()
 
     def begin(self, call: NativeUpstreamExchange, receiver: ResponseReceiver, *, reused: bool) -> None:
-        """Sends a request; the response goes to `receiver`."""
-        transport = self._open_transport()
+        """Sends a request; the response goes to `receiver`. What is known of the response before needs no reset: a
+        connection that is used again has ended its message, with keep-alive, by its framing, with nothing behind."""
+        transport = self._transport
+        if transport is None:
+            raise RuntimeError("not connected")
         self._call = call
         self._receiver = receiver
         call.connection = self
-        self._headers = []
-        self._unread_bytes = 0
-        self._by_close = self._extra = self._interim = self._keep_alive = False
         self._reused = reused
         self._phase = _SENT
         if len(call.body) < _LARGE_BYTES:
@@ -202,15 +204,9 @@ class UpstreamConnection(asyncio.Protocol):
             transport.close()
 
     def data_received(self, data: bytes) -> None:
-        call = self._call
-        if self._phase == _SENT and call is not None and call.method != "HEAD":
-            whole = whole_response(data)
-            if whole is not None:
-                self._take_whole(call, whole)
-                return
-        self._unread_bytes += len(data)
-        if self._phase != _BODY and not self._expects_head():
+        if self._phase != _BODY and not self._expects_head(data):
             return
+        self._unread_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -230,16 +226,6 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._peer_ended(exc)
         del self._parser  # which holds this connection
-
-    def _take_whole(self, call: NativeUpstreamExchange, whole: WholeResponse) -> None:
-        """Tells of a response that llhttp never sees. The receiver may end the request at every step."""
-        self._phase = _BODY
-        self._keep_alive = True
-        call.head = call.body = b""
-        self._receiver.on_response(whole.status, whole.headers)
-        self._receiver.on_body(whole.body)
-        if self._phase == _BODY:
-            self._complete()
 
     # -- httptools callbacks
 
@@ -286,17 +272,34 @@ class UpstreamConnection(asyncio.Protocol):
 
     # -- the head of a response
 
-    def _expects_head(self) -> bool:
-        """Bytes came while no body is due. False: they are nobody's."""
+    def _expects_head(self, data: bytes) -> bool:
+        """Bytes came while no body is due. False: they are not for llhttp."""
         if self._phase == _SENT:
+            call = self._call
+            if call is not None and call.method != "HEAD":
+                whole = whole_response(data)
+                if whole is not None:
+                    self._take_whole(call, whole)
+                    return False
             self._phase = _HEAD
-        if self._phase == _HEAD:
+            self._headers = []
+            self._unread_bytes = 0
             return True
         if self._phase == _IDLE:
             # An answer nobody asked for: who knows what the next one would belong to.
             self.shelf.pop(self, None)
             self.drop()
-        return False
+        return self._phase == _HEAD
+
+    def _take_whole(self, call: NativeUpstreamExchange, whole: WholeResponse) -> None:
+        """Tells of a response that llhttp never sees. The receiver may end the request at every step."""
+        self._phase = _BODY
+        self._keep_alive = True
+        call.head = call.body = b""
+        self._receiver.on_response(whole[0], whole[1])
+        self._receiver.on_body(whole[2])
+        if self._phase == _BODY:
+            self._complete()
 
     def _judge_framing(self, status: int, method: str) -> list[bytes]:
         """Finds how the body is framed, and which content codings are declared."""

@@ -17,6 +17,7 @@ from strom.transport.types import Headers, Refusal, RequestHead
 # How the next bytes are written. NEW: no head yet; DUE: head built, not sent; the rest say how a body is framed.
 _NEW, _DUE, _CHUNKED, _PLAIN, _BODILESS, _DONE, _CLOSED = range(7)
 
+_CHUNKED_LINES = b"transfer-encoding: chunked\r\nconnection: keep-alive\r\n"
 _LARGE_BYTES = 65_536
 """From this size on a body is not copied behind its head; the loop sends both with one system call anyway."""
 
@@ -43,7 +44,13 @@ class NativeExchange:
     )  # fmt: skip
 
     def __init__(
-        self, owner: ResponseOwner, head: RequestHead, *, closes: bool, refusal: Refusal | None = None
+        self,
+        owner: ResponseOwner,
+        head: RequestHead,
+        *,
+        closes: bool,
+        body: bytes = b"",
+        refusal: Refusal | None = None,
     ) -> None:
         self._owner = owner
         self._transport = owner.transport
@@ -55,7 +62,7 @@ class NativeExchange:
         self.closes = closes
         """The connection serves no further request after this one."""
         self.head = head
-        self.body = b""
+        self.body = body
         self.refusal = refusal
         self.on_disconnect: Callable[[], None] | None = None
         self.on_pause: Callable[[], None] | None = None
@@ -146,6 +153,17 @@ class NativeExchange:
 
     def _own_lines(self, status: int, length: int | None) -> tuple[bytes, int]:
         """The transport's header lines, and how the body is framed."""
+        head = self.head
+        if self.closes or self._owner.draining or head.http_version == "1.0" or head.method == "HEAD":
+            return self._rare_lines(status, length)
+        if status in BODILESS_STATUSES:
+            return self._rare_lines(status, length)
+        if length is None:
+            return _CHUNKED_LINES, _CHUNKED
+        return b"content-length: %d\r\n" % length, _PLAIN
+
+    def _rare_lines(self, status: int, length: int | None) -> tuple[bytes, int]:
+        """The same for every response there is."""
         old = self.head.http_version == "1.0"
         close = self.closes or self._owner.draining
         bodiless = status in BODILESS_STATUSES or self.head.method == "HEAD"

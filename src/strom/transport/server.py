@@ -103,9 +103,7 @@ class ServerConnection(asyncio.Protocol):
         if self._phase == _IDLE and self._current is None and not self._head_bytes:
             whole = whole_request(data, self._limits, self._peer)
             if whole is not None:
-                exchange = NativeExchange(self, whole[0], closes=False)
-                exchange.body = whole[1]
-                self._hand_over(exchange)
+                self._hand_over(NativeExchange(self, whole[0], closes=False, body=whole[1]))
                 return
         if self._phase == _BODY:
             self._raw_bytes += size
@@ -155,6 +153,10 @@ class ServerConnection(asyncio.Protocol):
             self._linger()
         elif close or self.draining:
             self._close()
+        elif self._ready is None and self._phase == _IDLE and not self._backlog:
+            # Nothing else came meanwhile, so that there is nothing to hand over or to resume but patience.
+            self._begun = False
+            self._wait(self._limits.keep_alive_s)
         else:
             self._advance()
 
