@@ -61,6 +61,27 @@ def test_m40_cancel_after_the_end_changes_nothing() -> None:
     completed(events)
 
 
+def test_m40_cancel_before_the_end_is_read_is_a_cancel_however_the_bytes_came() -> None:
+    rig = Rig([text_answer("all in one read")])
+    rig.open()
+    while rig.step():
+        pass
+    rig.run.cancel(rig.now)
+    events = rig.finish()
+    assert [event.type for event in events] == ["content", "error"]
+    assert failed(events).reason == StreamErrorReason.CANCELLED
+    assert rig.run.reply is None
+
+
+def test_m40_cancel_does_not_hide_a_failure() -> None:
+    rig = Rig([refused(500)])
+    rig.open()
+    while rig.step():
+        pass
+    rig.run.cancel(rig.now)
+    assert failed(rig.finish()).reason == StreamErrorReason.REQUEST_FAILED
+
+
 def test_m41_statuses_that_are_retried() -> None:
     for status in (429, 500, 502, 503, 504):
         rig = Rig([refused(status), text_answer()])

@@ -137,12 +137,23 @@ class Run:
             self._next_round()
 
     def cancel(self, at: float) -> None:
-        """A typed terminal event; nothing is known of what the remote side does now."""
-        if self.over:
-            return
-        self._turn.stop(at)
+        """A typed terminal event, unless the reader has been given one. What the remote side does now is unknown.
+
+        A success that the reader has not been given yet gives way: who cancels is told the same however the bytes came."""
         message = "The stream was cancelled; whether the remote side stopped is unknown."
-        self._fail(StreamErrorReason.CANCELLED, message, Cancelled(message))
+        if not self.over:
+            self._turn.stop(at)
+            self._fail(StreamErrorReason.CANCELLED, message, Cancelled(message))
+            return
+        try:
+            last = self.events.pop()
+        except IndexError:
+            return
+        if isinstance(last, StreamCompleted):
+            self.reply = None
+            last = StreamError(StreamErrorReason.CANCELLED, message, last.metadata, Cancelled(message))
+            self.failure = last
+        self.events.append(last)
 
     def close(self, at: float) -> None:
         """No terminal event; what is known is kept."""

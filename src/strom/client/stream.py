@@ -57,6 +57,7 @@ class Stream(StreamBase):
     def __init__(self, run: Run, tools: ToolBox, clock: Clock, transport: UpstreamClient | None) -> None:
         super().__init__(run, tools, clock, transport)
         self._busy = threading.Lock()
+        self._gate = threading.RLock()  # held while somebody leaves: that is no second reader
         self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
 
     # -- reading
@@ -143,7 +144,10 @@ class Stream(StreamBase):
     def _wait(self) -> StreamEvent:
         """The next event, when none is there yet."""
         if not self._busy.acquire(blocking=False):
-            raise StreamMisuse(BUSY)
+            with self._gate:
+                pass
+            if not self._busy.acquire(blocking=False):
+                raise StreamMisuse(BUSY)
         try:
             while not self._events:
                 self._obey()
@@ -160,13 +164,14 @@ class Stream(StreamBase):
             self._busy.release()
 
     def _leave(self) -> None:
-        if not self._busy.acquire(blocking=False):
-            self._inbox.put((None, None))  # the reader wakes, and obeys
-            return
-        try:
-            self._obey()
-        finally:
-            self._busy.release()
+        with self._gate:
+            if not self._busy.acquire(blocking=False):
+                self._inbox.put((None, None))  # the reader wakes, and obeys
+                return
+            try:
+                self._obey()
+            finally:
+                self._busy.release()
 
     def _obey(self) -> None:
         """What was asked for from outside."""
