@@ -250,6 +250,11 @@ class Call:
     def take_whole(self, attempt: UpstreamAttempt, body: bytes) -> None:
         """A whole reply has come, whatever was asked for."""
         quirks = attempt.endpoint.upstream.quirks
+        evidence = attempt.evidence
+        if attempt.codec is self.codec and not self.request.stream and not attempt.names:
+            reply = self.codec.relay_whole(body, self.context, quirks, evidence)
+            self._take_reply(attempt, reply)
+            return
         events = attempt.codec.decode_reply(body, quirks)
         if self.request.stream:
             pipe = TranscodePipe(attempt.codec.decoder(quirks), self._shared_encoder(), attempt.names)
@@ -258,15 +263,18 @@ class Call:
             return
         if attempt.names:
             events = ToolNameFilter(attempt.names).feed(events)
-        attempt.evidence.observe(events)
-        if attempt.evidence.deltas:
+        evidence.observe(events)
+        failed = evidence.error is not None
+        self._take_reply(attempt, b"" if failed else self.codec.encode_reply(fold(events), self.context))
+
+    def _take_reply(self, attempt: UpstreamAttempt, reply: bytes) -> None:
+        evidence = attempt.evidence
+        if evidence.deltas and self._first_token_at is None:
             self._first_token_at = self.now()
-        if attempt.evidence.error is not None:
-            self.attempt_failed(attempt, attempt.evidence.error)
-        elif attempt.codec is self.codec and not attempt.names:
-            self._respond(attempt, self.codec.relay_reply(body, self.context, events))
+        if evidence.error is not None:
+            self.attempt_failed(attempt, evidence.error)
         else:
-            self._respond(attempt, self.codec.encode_reply(fold(events), self.context))
+            self._respond(attempt, reply)
 
     def attempt_failed(self, attempt: UpstreamAttempt, error: StromError) -> None:
         """The attempt is over without success: the next endpoint, a status, or an in-band error."""

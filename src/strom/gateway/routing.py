@@ -22,6 +22,8 @@ from strom.upstreams.upstream import Upstream
 MAX_MODEL_NAME = 512
 """Names of local models can be paths; what is longer is no name, and would stand in records and error texts."""
 
+MAX_KNOWN_PLANS = 4096
+
 
 class Model(msgspec.Struct, frozen=True):
     name: str
@@ -48,9 +50,19 @@ class Router:
         self.policies = {policy.id: policy for policy in policies}
         self._patterns = [(alias, model) for model in self.models.values() for alias in model.aliases]
         self._draw = draw
+        self._plans: dict[tuple[str, str | None, str | None], Plan] = {}
 
     def plan(self, model: str, key: KeySettings | None, wanted_policy: str | None) -> Plan:
         """Raises ModelNotFound, PermissionDenied, BadRequest."""
+        question = (model, key.name if key is not None else None, wanted_policy)
+        plan = self._plans.get(question)
+        if plan is None:
+            plan = self._work_out(model, key, wanted_policy)
+            if len(plan.endpoints) == 1 and len(self._plans) < MAX_KNOWN_PLANS:  # others are drawn anew each time
+                self._plans[question] = plan
+        return plan
+
+    def _work_out(self, model: str, key: KeySettings | None, wanted_policy: str | None) -> Plan:
         if not model:
             raise BadRequest("The request names no model.", param="model")
         if len(model) > MAX_MODEL_NAME:

@@ -224,6 +224,13 @@ class Codec(Protocol):
 
     def relay(self, context: ReplyContext, quirks: Quirks) -> Relay: ...
 
+    def relay_whole(self, body: bytes, context: ReplyContext, quirks: Quirks, evidence: Evidence) -> bytes:
+        """A whole reply of an upstream of this protocol, as it goes to the client: `decode_reply` and `relay_reply` in one.
+
+        Fills `evidence` first, so that the routing block is right. What it gives is of no use when `evidence.error` is set then.
+        """
+        ...
+
     def relay_reply(self, body: bytes, context: ReplyContext, events: list[Event]) -> bytes:
         """The upstream's whole reply with the routing block spliced in; repaired only where it breaks the protocol.
 

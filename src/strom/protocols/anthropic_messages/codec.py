@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from strom.core.errors import StromError
 from strom.core.events import Event
+from strom.core.evidence import Evidence
 from strom.core.messages import Reply, Request
 from strom.protocols.anthropic_messages import errors
 from strom.protocols.anthropic_messages.decode_request import decode_request
@@ -53,6 +54,11 @@ class AnthropicMessages:
 
     def relay(self, context: ReplyContext, quirks: Quirks) -> Relay:
         return Relay(context, quirks)
+
+    def relay_whole(self, body: bytes, context: ReplyContext, quirks: Quirks, evidence: Evidence) -> bytes:
+        events = decode_reply(body, quirks)
+        evidence.observe(events)
+        return b"" if evidence.error is not None else relay_reply(body, context, events)
 
     def relay_reply(self, body: bytes, context: ReplyContext, events: list[Event]) -> bytes:
         return relay_reply(body, context, events)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from strom.core.errors import StromError
 from strom.core.events import Event
+from strom.core.evidence import Evidence
 from strom.core.messages import Reply, Request
 from strom.protocols.codec import Codec, EncodedError, Headers, Quirks, ReplyContext, Target, UpstreamCall
 from strom.protocols.ollama import errors
@@ -64,6 +65,11 @@ class Ollama:
 
     def relay(self, context: ReplyContext, quirks: Quirks) -> OllamaRelay:
         return OllamaRelay(self._form, context, quirks)
+
+    def relay_whole(self, body: bytes, context: ReplyContext, quirks: Quirks, evidence: Evidence) -> bytes:
+        events = decode_reply(body, quirks)
+        evidence.observe(events)
+        return b"" if evidence.error is not None else relay_reply(self._form, body, context, events)
 
     def relay_reply(self, body: bytes, context: ReplyContext, events: list[Event]) -> bytes:
         return relay_reply(self._form, body, context, events)

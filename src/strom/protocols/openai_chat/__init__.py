@@ -27,6 +27,7 @@ class _ChatCodec:
     decode_error = staticmethod(errors.decode_error)
     relay_request = staticmethod(request_out.relay_request)
     relay_reply = staticmethod(reply_relay.relay_reply)
+    relay_whole = staticmethod(reply_relay.relay_whole)
 
     def encoder(self, context: ReplyContext) -> StreamEncoder:
         return ChatEncoder(context)

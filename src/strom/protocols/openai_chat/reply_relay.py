@@ -9,18 +9,54 @@ from __future__ import annotations
 import msgspec
 
 from strom.core.events import Event
+from strom.core.evidence import Evidence
 from strom.core.fold import fold
-from strom.protocols.codec import ReplyContext
+from strom.protocols.codec import Quirks, ReplyContext
 from strom.protocols.openai_chat.encoder import with_block
 from strom.protocols.openai_chat.frame_edit import FrameEdit
 from strom.protocols.openai_chat.repair import ChoiceState, Envelope, Repairer, empty_arguments
-from strom.protocols.openai_chat.reply import encode_reply, is_plain, is_stream, number_calls
-from strom.protocols.openai_chat.schema import Choice, Chunk, decode_chunk
-from strom.protocols.openai_chat.usage import usage_json
+from strom.protocols.openai_chat.reply import decode_reply, encode_reply, is_plain, is_stream, number_calls
+from strom.protocols.openai_chat.schema import Choice, Chunk, decode_chunk, has_error, id_text
+from strom.protocols.openai_chat.usage import to_usage, usage_json
 from strom.protocols.openai_chat.weights import weigh
 
 JSON = msgspec.json.Encoder().encode
 KIND = "chat.completion"
+
+
+def relay_whole(body: bytes, context: ReplyContext, quirks: Quirks, evidence: Evidence) -> bytes:
+    """One legal text with its usage is what most whole replies are: it is judged by its members alone, without events."""
+    chunk = _whole_chunk(body)
+    if chunk is not None and not quirks.think_preopened and is_plain(chunk) and _has_envelope(chunk):
+        _take_plain(chunk, evidence)
+        return with_block(body, context)
+    events = decode_reply(body, quirks)
+    evidence.observe(events)
+    return b"" if evidence.error is not None else relay_reply(body, context, events)
+
+
+def _whole_chunk(body: bytes) -> Chunk | None:
+    if not body.startswith(b"{"):
+        return None
+    try:
+        chunk = decode_chunk(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if has_error(chunk) else chunk
+
+
+def _take_plain(chunk: Chunk, evidence: Evidence) -> None:
+    """What `observe` would make of the events of a plain reply."""
+    assert chunk.choices
+    assert chunk.usage is not None
+    message = chunk.choices[0].message
+    assert message is not None
+    assert isinstance(message.content, str)
+    evidence.response_id, evidence.model = id_text(chunk.id), chunk.model or ""
+    evidence.observe_text(message.content)
+    evidence.finish_reason = evidence.finish_raw = "stop"
+    evidence.report_usage(to_usage(chunk.usage))
+    evidence.complete = True
 
 
 def relay_reply(body: bytes, context: ReplyContext, events: list[Event]) -> bytes:
@@ -28,8 +64,6 @@ def relay_reply(body: bytes, context: ReplyContext, events: list[Event]) -> byte
     if is_stream(body):
         return encode_reply(fold(events), context)
     chunk = decode_chunk(body)
-    if is_plain(chunk) and _has_envelope(chunk):
-        return with_block(body, context)
     edit = FrameEdit(body)
     envelope = Envelope(context, KIND)
     envelope.repair(chunk, edit)
