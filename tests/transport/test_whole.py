@@ -13,14 +13,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from strom.transport.types import RequestHead, ServerLimits
-from strom.transport.whole import whole_request, whole_response
+from strom.transport.whole import is_roomy, whole_request, whole_response
 from tests.transport.fakes import GET, Told, Wire, post, request
 from tests.transport.test_connection import RESPONSES, Upstream, response
 from tests.transport.test_differential import body, header, status_line
 from tests.transport.test_server import MESSAGES
 from tests.transport.test_smuggling import BAD, OTHER
 
-LIMITS = ServerLimits()
 PEER = "192.0.2.7"
 PLAIN = post(b"abc", b"X-Thing: \t a b\xff \t", b"Empty:", b"Connection: keep-alive")
 LENGTH = response(b"Content-Length: 5", b"X: y ", b"Connection: keep-alive", body=b"hello")
@@ -41,11 +40,11 @@ def agree(message: bytes, limits: ServerLimits | None = None) -> bool:
     """Whether the quick way took it. It never takes what the careful way reads otherwise."""
     careful = outcome(message, message[:1], message[1:], limits=limits)
     assert outcome(message, message, limits=limits) == careful
-    taken = whole_request(message, limits or LIMITS, PEER)
-    if taken is not None:
+    taken = whole_request(message, PEER)
+    if taken is not None and limits is None:
         head, _, refusal, closes = careful[0][0]  # type: ignore[index]
         assert (taken[0], refusal, closes) == (head, None, False)
-    return taken is not None
+    return taken is not None and is_roomy(limits or ServerLimits())
 
 
 def agree_upstream(message: bytes) -> bool:
@@ -67,14 +66,14 @@ def test_plain_requests_are_taken(message: bytes) -> None:
 
 
 def test_what_a_plain_request_becomes() -> None:
-    taken = whole_request(b"POST /a%20b?c=d HTTP/1.1\r\nHOST: h\r\nContent-Length:2\r\n\r\nhi", LIMITS, "p")
+    taken = whole_request(b"POST /a%20b?c=d HTTP/1.1\r\nHOST: h\r\nContent-Length:2\r\n\r\nhi", "p")
     headers = [(b"host", b"h"), (b"content-length", b"2")]
     assert taken == (RequestHead("POST", "/a%20b", "c=d", headers, "1.1", "p"), b"hi")
 
 
 @pytest.mark.parametrize("message", [*BAD.values(), *(message for _, message in OTHER.values())])
 def test_what_is_refused_is_never_taken(message: bytes) -> None:
-    assert whole_request(message, LIMITS, PEER) is None
+    assert whole_request(message, PEER) is None
 
 
 @pytest.mark.parametrize("message", [m for m in MESSAGES if len(m) < 1000])
@@ -209,5 +208,5 @@ def test_long_heads_that_break_late_cost_little() -> None:
         message = request(b"GET / HTTP/1.1", filling + b"\0")
         start = time.process_time()
         for _ in range(10):
-            assert whole_request(message, LIMITS, PEER) is None
+            assert whole_request(message, PEER) is None
         assert time.process_time() - start < 0.5

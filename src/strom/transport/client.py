@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from threading import get_ident
 from typing import Any
 
 from strom.transport.connect import ConnectError, Proxies, Proxy, TlsContexts, connect
@@ -40,6 +41,8 @@ class NativeClient:
         self._tls = TlsContexts()
         self._routes: dict[Origin, _Route] = {}
         self._connecting: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread_id = 0
         self._closed = False
         self._opened = self._reused = self._sent_again = 0
 
@@ -47,7 +50,9 @@ class NativeClient:
         self, origin: Origin, request: OutgoingRequest, receiver: ResponseReceiver, *, connect_timeout_s: float
     ) -> UpstreamExchange:
         """Raises ValueError for a request that is none (bad header, target, method)."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
+        if loop is None or self._thread_id != get_ident() or not loop.is_running():
+            loop = self._find_loop()
         route = self._routes.get(origin) or self._new_route(origin)
         head = request_head(route.head, request)
         call = NativeUpstreamExchange(request.method, head, request.body, receiver, connect_timeout_s)
@@ -80,12 +85,18 @@ class NativeClient:
     def release(self, connection: UpstreamConnection) -> bool:
         if self._closed:
             return False
-        self._pool.put(connection.shelf, connection, asyncio.get_running_loop())
+        self._pool.put(connection.shelf, connection, connection.loop)
         return True
 
     def send_again(self, call: NativeUpstreamExchange, origin: Origin) -> None:
         self._sent_again += 1
         self._connect(call, self._routes[origin])
+
+    def _find_loop(self) -> asyncio.AbstractEventLoop:
+        """Sought only when the last one does not run here, because Python 3.11 asks the kernel for the process id each time."""
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = get_ident()
+        return self._loop
 
     # -- new connections
 
@@ -99,12 +110,13 @@ class NativeClient:
         task.add_done_callback(self._connecting.discard)
 
     async def _open_for(self, call: NativeUpstreamExchange, route: _Route) -> None:
+        loop = asyncio.get_running_loop()
         try:
             connection = await connect(
                 route.origin,
                 route.proxy,
                 self._tls,
-                lambda: UpstreamConnection(self, route.origin, route.shelf),
+                lambda: UpstreamConnection(self, route.origin, route.shelf, loop),
                 timeout_s=call.connect_timeout_s,
             )
         except ConnectError as error:

@@ -138,11 +138,18 @@ class UpstreamConnection(asyncio.Protocol):
 
     __slots__ = (
         "_by_close", "_call", "_extra", "_headers", "_interim", "_keep_alive", "_origin", "_owner", "_parser",
-        "_phase", "_receiver", "_reused", "_transport", "_unread_bytes", "idle_since", "shelf",
+        "_phase", "_receiver", "_reused", "_transport", "_unread_bytes", "idle_since", "loop", "shelf",
     )  # fmt: skip
 
-    def __init__(self, owner: Owner, origin: Origin, shelf: dict[UpstreamConnection, None]) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        origin: Origin,
+        shelf: dict[UpstreamConnection, None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         self._owner = owner
+        self.loop = loop
         self._origin = origin
         self.shelf = shelf
         """Where it stands while idle."""

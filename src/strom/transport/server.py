@@ -27,7 +27,7 @@ import httptools
 from strom.transport.exchange import NativeExchange
 from strom.transport.requests import Refused, RequestPlan, bad_request, judge, split_target
 from strom.transport.types import Handler, Headers, RequestHead, ServerLimits
-from strom.transport.whole import whole_request
+from strom.transport.whole import is_roomy, whole_request
 
 _LINGER_S = 5.0
 _LINGER_BYTES = 67_108_864
@@ -59,7 +59,7 @@ class ServerConnection(asyncio.Protocol):
     __slots__ = (
         "_advancing", "_backlog", "_begun", "_body", "_current", "_deadline", "_deaf", "_discarded", "_expected",
         "_fires_at", "_handler", "_head_bytes", "_headers", "_incoming", "_limits", "_loop", "_parser", "_paused",
-        "_peer", "_phase", "_plan", "_raw_bytes", "_reading_paused", "_ready", "_roster", "_skip_head", "_target",
+        "_peer", "_phase", "_plan", "_quick", "_raw_bytes", "_reading_paused", "_ready", "_roster", "_skip_head", "_target",
         "_timer", "_trailers", "draining", "transport",
     )  # fmt: skip
 
@@ -69,6 +69,7 @@ class ServerConnection(asyncio.Protocol):
         self._roster = roster
         self._loop = loop
         self._parser: httptools.HttpRequestParser | None = None
+        self._quick = is_roomy(limits)
         self._peer = ""
         self._current: NativeExchange | None = None
         self._ready: list[NativeExchange] | None = None
@@ -100,8 +101,8 @@ class ServerConnection(asyncio.Protocol):
             self._discard(len(data))
             return
         size = len(data)
-        if self._phase == _IDLE and self._current is None and not self._head_bytes:
-            whole = whole_request(data, self._limits, self._peer)
+        if self._quick and self._phase == _IDLE and self._current is None and not self._head_bytes:
+            whole = whole_request(data, self._peer)
             if whole is not None:
                 self._hand_over(NativeExchange(self, whole[0], closes=False, body=whole[1]))
                 return

@@ -12,6 +12,8 @@ strictly legal by a regular expression, or is one that was proven before: the sa
 * Remembered are only lines that hold no secret, by a list of names: neither may a key stay in memory longer than its
   request, nor may the time of an answer tell whether a key was seen before. First lines with a query are not remembered
   either. What is remembered depends on the line alone, is bounded in number and length, and starts afresh when full.
+* Every condition but one is a line's own, so that a remembered line needs no second look: all that is left is that no field
+  comes twice.
 * Time is linear in the size of the head: no repetition can be given up and tried again shorter.
 
 Source: RFC 9112 sections 2 to 6; RFC 9110 sections 5.5 (field values), 5.6.2 (tokens).
@@ -26,7 +28,9 @@ from strom.transport.requests import HOST
 from strom.transport.types import Headers, RequestHead, ServerLimits
 
 _MAX_HEAD_BYTES = 8192
-"""Longer heads are rare and worth the careful way."""
+_MAX_FIELDS = 100
+_MAX_MESSAGE_BYTES = 262_144
+"""More than this is rare and worth the careful way; `is_roomy` says whether a server's own limits lie above."""
 
 _REQUEST_LINE = re.compile(
     rb"(GET|POST|DELETE) (/[A-Za-z0-9\-._~%!$&'()*+,;=:@/]*+)(?:\?([A-Za-z0-9\-._~%!$&'()*+,;=:@/?]*+))? HTTP/1\.1"
@@ -60,20 +64,30 @@ class WholeResponse(NamedTuple):
     body: bytes
 
 
-def whole_request(data: bytes, limits: ServerLimits, peer: str) -> tuple[RequestHead, bytes] | None:
-    """Head and body, when `data` is exactly one plain request within the limits."""
+def is_roomy(limits: ServerLimits) -> bool:
+    """Whether whatever is read here is within these limits."""
+    return (
+        min(limits.max_head_bytes, limits.max_target_bytes) >= _MAX_HEAD_BYTES
+        and limits.max_header_count >= _MAX_FIELDS
+        and limits.max_body_bytes >= _MAX_MESSAGE_BYTES
+    )
+
+
+def whole_request(data: bytes, peer: str) -> tuple[RequestHead, bytes] | None:
+    """Head and body, when `data` is exactly one plain request."""
     end = data.find(b"\r\n\r\n", 0, _MAX_HEAD_BYTES)
-    if end < 0 or end > limits.max_target_bytes or end + 4 > limits.max_head_bytes:
+    if end < 0 or len(data) > _MAX_MESSAGE_BYTES:
         return None
-    first, *lines = data[:end].split(b"\r\n")
-    start = _request_lines.get(first) or _request_line(first)
-    headers = _read_fields(lines)
-    if start is None or headers is None or len(headers) > limits.max_header_count:
-        return None
+    first, *lines = data[:end].split(b"\r\n", _MAX_FIELDS)
+    headers: Headers = [*map(_fields.get, lines)]  # type: ignore[list-item]  # unknown ones are read next
+    if None in headers:
+        headers = _read_fields(lines)
     fields = dict(headers)
-    length = _plain_length(fields) if len(fields) == len(headers) else None
+    start = _request_lines.get(first) or _request_line(first)
+    if start is None or len(fields) != len(headers) or b"host" not in fields:
+        return None
     body = data[end + 4 :]
-    if length != len(body) or length > limits.max_body_bytes or HOST.fullmatch(fields.get(b"host", b"\n")) is None:
+    if int(fields.get(b"content-length", b"0")) != len(body):
         return None
     return RequestHead(*start, headers, "1.1", peer), body
 
@@ -84,39 +98,29 @@ def whole_response(data: bytes) -> WholeResponse | None:
     # The look for "chunked" only spares a stream the work below, in vain for it.
     if end < 0 or data.find(b"hunked", 0, end) >= 0:
         return None
-    first, *lines = data[:end].split(b"\r\n")
-    status = _statuses.get(first) or _status(first)
-    headers = _read_fields(lines)
-    if status is None or headers is None:
-        return None
+    first, *lines = data[:end].split(b"\r\n", _MAX_FIELDS)
+    headers: Headers = [*map(_fields.get, lines)]  # type: ignore[list-item]  # unknown ones are read next
+    if None in headers:
+        headers = _read_fields(lines)
     fields = dict(headers)
-    length = _plain_length(fields) if len(fields) == len(headers) else None
+    status = _statuses.get(first) or _status(first)
+    if status is None or len(fields) != len(headers):
+        return None
     # Without a content-length the body of a response ends with its connection.
+    length = int(fields.get(b"content-length", b"0"))
     if not length or len(data) != end + 4 + length:
         return None
     return WholeResponse(status, headers, data[end + 4 :])
 
 
-def _plain_length(fields: dict[bytes, bytes]) -> int | None:
-    """The body's length, 0 if none is told; None where a field needs the careful way."""
-    if not _CAREFUL.isdisjoint(fields) or fields.get(b"connection", b"keep-alive") not in _KEEP_ALIVE:
-        return None
-    length = fields.get(b"content-length", b"0")
-    # More digits than a length can have are for llhttp, which knows where numbers end.
-    return int(length) if length.isdigit() and len(length) < 16 else None
-
-
-def _read_fields(lines: list[bytes]) -> Headers | None:
-    """The fields of these lines; None if one of them is none."""
-    known = [*map(_fields.get, lines)]
-    if None not in known:
-        return known  # type: ignore[return-value]  # as just looked
+def _read_fields(lines: list[bytes]) -> Headers:
+    """The fields of these lines; none at all if one of them needs the careful way."""
     headers = []
-    for line, field in zip(lines, known, strict=True):
-        found = field or _field(line)
-        if found is None:
-            return None
-        headers.append(found)
+    for line in lines:
+        field = _fields.get(line) or _field(line)
+        if field is None:
+            return []
+        headers.append(field)
     return headers
 
 
@@ -124,12 +128,23 @@ def _field(line: bytes) -> tuple[bytes, bytes] | None:
     match = _FIELD.fullmatch(line)
     if match is None:
         return None
-    field = (match[1].lower(), match[2].strip(b" \t"))
-    if field[0] in _HARMLESS and len(line) <= _MAX_REMEMBERED_BYTES:
+    field = name, value = match[1].lower(), match[2].strip(b" \t")
+    if name in _CAREFUL or not _is_plain(name, value):
+        return None
+    if name in _HARMLESS and len(line) <= _MAX_REMEMBERED_BYTES:
         if len(_fields) >= _MAX_REMEMBERED:
             _fields.clear()
         _fields[line] = field
     return field
+
+
+def _is_plain(name: bytes, value: bytes) -> bool:
+    if name == b"content-length":
+        # More digits than a length can have are for llhttp, which knows where numbers end.
+        return value.isdigit() and len(value) < 16
+    if name == b"connection":
+        return value in _KEEP_ALIVE
+    return name != b"host" or HOST.fullmatch(value) is not None
 
 
 def _request_line(line: bytes) -> tuple[str, str, str] | None:
