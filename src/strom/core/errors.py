@@ -42,6 +42,13 @@ class StromError(Exception):
         if status is not None:
             self.status = status
 
+    def __str__(self) -> str:
+        """The message as it is now: what was redacted stays redacted."""
+        return self.message
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.message!r})"
+
 
 # --- the client's fault --------------------------------------------------------------------------
 
@@ -182,6 +189,13 @@ class InvalidStreamEvent(StreamFailed):
     """A frame that is no frame of its protocol."""
 
     code = "invalid_stream_event"
+
+
+class InvalidAnswer(ProviderError):
+    """A complete answer that is not what was demanded of it: no JSON, or JSON that does not fit its schema."""
+
+    code = "invalid_structured_output"
+    retryable = False
 
 
 # --- ours ----------------------------------------------------------------------------------------
