@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from strom.transport import whole
 from strom.transport.types import RequestHead, ServerLimits
 from strom.transport.whole import is_roomy, whole_request, whole_response
 from tests.transport.fakes import GET, Told, Wire, post, request
@@ -210,3 +211,33 @@ def test_long_heads_that_break_late_cost_little() -> None:
         for _ in range(10):
             assert whole_request(message, PEER) is None
         assert time.process_time() - start < 0.5
+
+
+# -- what is remembered
+
+
+@pytest.mark.parametrize("name", [b"Authorization", b"X-Api-Key", b"Cookie", b"Proxy-Authorization", b"X-Unknown"])
+def test_no_secret_is_remembered(name: bytes) -> None:
+    line = name + b": Bearer sk-secret"
+    for _ in range(2):
+        taken = whole_request(request(b"GET / HTTP/1.1", line), PEER)
+        assert taken is not None
+        assert taken[0].headers[-1] == (name.lower(), b"Bearer sk-secret")
+    assert whole_request(request(b"GET /?key=sk-secret HTTP/1.1"), PEER) is not None
+    assert whole_response(response(b"Content-Length: 1", b"Set-Cookie: sk-secret", body=b"x")) is not None
+    kept = [*whole._fields, *whole._request_lines, *whole._statuses]
+    assert b"Host: a.test" in kept
+    assert not [line for line in kept if b"secret" in line]
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    for number in range(3000):
+        agent = b"User-Agent: a%d" % number
+        taken = whole_request(request(b"GET /%d HTTP/1.1" % number, agent), PEER)
+        assert taken is not None
+        assert taken[0].header(b"user-agent") == agent[12:]
+        assert whole_response(response(b"Content-Length: 1", first=b"HTTP/1.1 200 %d" % number, body=b"x")) is not None
+    assert whole_request(request(b"GET /%b HTTP/1.1" % (b"x" * 500), b"Accept: " + b"y" * 500), PEER) is not None
+    for kept in (whole._fields, whole._request_lines, whole._statuses):
+        assert len(kept) <= 1024
+        assert max(map(len, kept)) <= 128

@@ -344,7 +344,9 @@ class UpstreamConnection(asyncio.Protocol):
     def _complete(self) -> None:
         """A whole message, and the read it came with is parsed."""
         call, receiver = self._detach()
-        transport = self._open_transport()
+        transport = self._transport
+        if transport is None:
+            raise RuntimeError("not connected")
         self._phase = _IDLE
         whole = self._keep_alive and not self._extra and not self._by_close and not transport.is_closing()
         if whole and call is not None and call.paused:

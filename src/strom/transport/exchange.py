@@ -112,8 +112,11 @@ class NativeExchange:
         head = response_head(status, headers, own)
         if framing == _BODILESS:
             body = b""
-        self.bytes_out = len(body)
-        self._send_plain(head, body)
+        self.bytes_out = size = len(body)
+        if size < _LARGE_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
         self._end()
 
     def abort(self) -> None:
