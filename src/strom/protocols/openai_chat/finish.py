@@ -25,6 +25,16 @@ def finished(choice: Choice, *, with_calls: bool) -> Finished:
     return Finished("stop_sequence", sequence, raw) if sequence else Finished("stop", raw=raw)
 
 
+def repaired_reason(reason: str | None, *, with_calls: bool, legacy: bool) -> str | None:
+    """The word that must stand instead of an upstream's, None where it may stay: `stop` after a call is none.
+
+    `legacy`: the call came as `function_call`. Source: protocol-facts.md section 0 (12).
+    """
+    if reason != "stop" or not (with_calls or legacy):
+        return None
+    return "tool_calls" if with_calls else "function_call"
+
+
 def chat_reason(reason: str, *, with_calls: bool) -> str:
     """The word a Chat client is told. An unknown word stays: calling it `stop` would make a success of it."""
     word = _TO_CHAT.get(reason, reason)

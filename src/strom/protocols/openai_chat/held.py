@@ -11,7 +11,7 @@ from __future__ import annotations
 from strom.core.usage import Usage
 from strom.protocols.codec import ReplyContext
 from strom.protocols.openai_chat.encoder import with_block
-from strom.protocols.openai_chat.frame_edit import FrameEdit, Members, frame
+from strom.protocols.openai_chat.frame_edit import FrameEdit, Members, frame, join_list, raw_list
 from strom.protocols.openai_chat.schema import UsageReport
 from strom.protocols.openai_chat.usage import usage_json
 from strom.wire.splice import join, split
@@ -39,6 +39,12 @@ class HeldFrame:
             self._members.pop("usage")
         else:
             self._members["usage"] = value
+        self.data, self.raw = join(self._members), None
+
+    def set_reason(self, value: bytes) -> None:
+        """Another finish reason, of a frame with one choice."""
+        (choice,) = raw_list(self._members["choices"])
+        self._members["choices"] = join_list([join({**choice, "finish_reason": value})])
         self.data, self.raw = join(self._members), None
 
     def bytes(self) -> bytes:

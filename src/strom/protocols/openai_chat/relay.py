@@ -19,10 +19,10 @@ from strom.core.evidence import Evidence
 from strom.protocols.codec import Quirks, ReplyContext
 from strom.protocols.openai_chat.encoder import DONE_FRAME, HEARTBEAT, fail_frame
 from strom.protocols.openai_chat.errors import error_in_frame
-from strom.protocols.openai_chat.finish import finished
+from strom.protocols.openai_chat.finish import finished, repaired_reason
 from strom.protocols.openai_chat.frame_edit import FrameEdit, Members, frame, join_list, one_line
 from strom.protocols.openai_chat.held import Held, HeldFrame
-from strom.protocols.openai_chat.repair import ChoiceState, Envelope, Repairer, empty_call_fragments
+from strom.protocols.openai_chat.repair import ChoiceState, Envelope, Repairer, empty_call_fragments, number_choices
 from strom.protocols.openai_chat.schema import Choice, Chunk, Delta, UsageReport, decode_chunk, has_error, is_chunk
 from strom.protocols.openai_chat.stream import DONE, KEEP_ALIVE_MODEL, undecodable, unfinished
 from strom.protocols.openai_chat.usage import to_usage
@@ -40,7 +40,6 @@ class ChatRelay:
 
     __slots__ = (
         "_context",
-        "_created",
         "_ended",
         "_envelope",
         "_held",
@@ -65,7 +64,6 @@ class ChatRelay:
             None  # a repaired frame around its text; None: such frames leave as they came
         )
         self._envelope = Envelope(context, KIND)
-        self._created = context.created
         self._repairer = Repairer(context)
         self._states: dict[int, ChoiceState] = {}
         self._held = Held(context)
@@ -156,7 +154,6 @@ class ChatRelay:
         if not evidence.response_id:
             evidence.response_id = self._envelope.response_id
             evidence.model = chunk.model or ""
-            self._created = chunk.created if type(chunk.created) is int else self._created
 
     def _take_usage(self, report: UsageReport, choices: list[Choice], edit: FrameEdit) -> None:
         """Notes usage; on frames where the client does not expect it, it does not go out."""
@@ -185,6 +182,7 @@ class ChatRelay:
         return _out(edit, came)
 
     def _take_choices(self, choices: list[Choice], came: Frame, edit: FrameEdit) -> bytes:
+        number_choices(choices, edit)
         role_first = any(choice.delta and choice.delta.role and not self._state(choice).role_said for choice in choices)
         kinds = self._weigh(choices)
         for number, choice in enumerate(choices):
@@ -278,6 +276,7 @@ class ChatRelay:
             self._assume_finish()
         self._ended = True
         last_calls = self._fill_empty_calls()
+        self._repair_reasons()
         evidence = self.evidence
         evidence.complete = True
         released = self._held.release(self._made(), evidence.usage, evidence.output_characters)
@@ -296,6 +295,16 @@ class ChatRelay:
                     self._note_finish(Finished(reason))
                     self.evidence.finish_assumed = True
 
+    def _repair_reasons(self) -> None:
+        """Known only at the end: the last reason of a choice wins, and calls may have come after it."""
+        for index, state in self._states.items():
+            called = bool(state.calls.calls)
+            word = repaired_reason(state.finish_reason, with_calls=called, legacy=state.legacy_call)
+            if word is not None:
+                self._held.finishes[index].set_reason(JSON(word))
+                if index == 0:
+                    self._note_finish(Finished("tool_calls", raw=state.finish_reason or ""))
+
     def _fill_empty_calls(self) -> bytes:
         out = []
         for index, state in self._states.items():
@@ -310,7 +319,7 @@ class ChatRelay:
         return {
             "id": JSON(self._envelope.response_id or f"chatcmpl-{context.reply_id}"),
             "object": JSON(KIND),
-            "created": JSON(self._created),
+            "created": JSON(self._envelope.created or context.created),
             "model": JSON(context.model if self._envelope.model is None else self._envelope.model),
         }
 

@@ -1,7 +1,8 @@
 """Repairs what of a chunk or whole message breaks the Chat protocol, and that only.
 
-Repaired are tool calls (missing or wrong index, missing, numeric or repeated id, repeated name, arguments as an object or in a
-Markdown fence), a role said twice, a missing delta, reasoning in a foreign field, and an envelope without its members.
+Repaired are a choice without its index, tool calls (missing or wrong index, missing, numeric or repeated id, repeated name,
+arguments as an object or in a Markdown fence), a role said twice, a missing delta, reasoning in a foreign field, and an
+envelope without its members.
 `reasoning` "drop" and "text" are the deployment's wish, not a repair, and done here as well.
 Source: streams.md sections 2, 4 and 5; protocol-facts.md sections 0 (10, 11) and 7; recordings llama_cpp_python/tools_named,
 mlx_lm/echo_tools_stream.
@@ -25,25 +26,30 @@ _REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details")
 class ChoiceState:
     """What one choice has shown so far."""
 
-    __slots__ = ("calls", "finish", "in_tag", "role_said")
+    __slots__ = ("calls", "finish_reason", "in_tag", "legacy_call", "role_said")
 
     def __init__(self, response_id: str) -> None:
         self.calls = CallTracker()
         self.calls.seed(response_id)
         self.role_said = False
         self.in_tag = False
-        self.finish: bytes | None = None  # the held finish frame's JSON
+        self.legacy_call = False  # a call in the deprecated member `function_call`
+        self.finish_reason: str | None = None  # the last one, in the upstream's word
 
 
 class Envelope:
-    """The members every chunk has. `id` and `model` are the first chunk's; missing ones are the gateway's."""
+    """The members every chunk has. `id` and `model` are the first chunk's; missing ones are the gateway's.
 
-    __slots__ = ("context", "kind", "model", "response_id")
+    `created` may change (llama.cpp dates every chunk anew); where it is missing the first one stands.
+    """
+
+    __slots__ = ("context", "created", "kind", "model", "response_id")
 
     def __init__(self, context: ReplyContext, kind: str) -> None:
         self.context = context
         self.kind = kind
         self.response_id = ""
+        self.created = 0
         self.model: str | None = None
 
     def repair(self, chunk: Chunk, edit: FrameEdit) -> None:
@@ -55,10 +61,21 @@ class Envelope:
             edit.set("id", JSON(self.response_id))
         if chunk.object != self.kind:
             edit.set("object", JSON(self.kind))
+        if not self.created:
+            self.created = created_seconds(chunk.created) or self.context.created
         if type(chunk.created) is not int:
-            edit.set("created", JSON(created_seconds(chunk.created) or self.context.created))
+            edit.set("created", JSON(created_seconds(chunk.created) or self.created))
         if chunk.model != self.model:
             edit.set("model", JSON(self.model))
+
+
+def number_choices(choices: list[Choice], edit: FrameEdit) -> None:
+    """Gives an index to choices that have none: their place, as they are told apart by nothing else."""
+    for number, choice in enumerate(choices):
+        if choice.index is None:
+            choice.index = number
+            edit.choices[number].members["index"] = JSON(number)
+            edit.changed = True
 
 
 class Repairer:
@@ -84,6 +101,10 @@ class Repairer:
         elif delta.reasoning and not delta.reasoning_content:
             body = edit.body(number)
             body["reasoning_content"] = body["reasoning"]
+        if delta.function_call is not None:
+            state.legacy_call = True
+        if choice.finish_reason:
+            state.finish_reason = choice.finish_reason
         if delta.tool_calls:
             self._repair_calls(delta.tool_calls, state, edit, number)
 

@@ -59,6 +59,8 @@ def is_plain(chunk: Chunk) -> bool:
     if len(chunk.choices or ()) != 1 or chunk.usage is None:
         return False
     choice = chunk.choices[0]  # type: ignore[index]  # it has one
+    if choice.index is None:
+        return False
     message = choice.message
     if message is None or type(message.content) is not str or choice.finish_reason != "stop":
         return False

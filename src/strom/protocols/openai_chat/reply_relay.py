@@ -13,8 +13,9 @@ from strom.core.evidence import Evidence
 from strom.core.fold import fold
 from strom.protocols.codec import Quirks, ReplyContext
 from strom.protocols.openai_chat.encoder import with_block
+from strom.protocols.openai_chat.finish import repaired_reason
 from strom.protocols.openai_chat.frame_edit import FrameEdit
-from strom.protocols.openai_chat.repair import ChoiceState, Envelope, Repairer, empty_arguments
+from strom.protocols.openai_chat.repair import ChoiceState, Envelope, Repairer, empty_arguments, number_choices
 from strom.protocols.openai_chat.reply import decode_reply, encode_reply, is_plain, is_stream, number_calls
 from strom.protocols.openai_chat.schema import Choice, Chunk, decode_chunk, has_error, id_text
 from strom.protocols.openai_chat.usage import to_usage, usage_json
@@ -68,6 +69,7 @@ def relay_reply(body: bytes, context: ReplyContext, events: list[Event]) -> byte
     envelope = Envelope(context, KIND)
     envelope.repair(chunk, edit)
     repairer = Repairer(context)
+    number_choices(chunk.choices or [], edit)
     for number, choice in enumerate(chunk.choices or []):
         _repair(repairer, choice, edit, number, envelope.response_id)
     if chunk.usage is None:
@@ -87,13 +89,21 @@ def _repair(repairer: Repairer, choice: Choice, edit: FrameEdit, number: int, re
         number_calls(choice)
     state = ChoiceState(response_id)
     repairer.repair(choice, state, edit, number)
-    if not choice.finish_reason:
-        reason = "tool_calls" if state.calls.calls else "stop"  # a quirk says that it need not be there
+    reason = _reason(choice, state)
+    if reason is not None:
         edit.choices[number].members["finish_reason"] = JSON(reason)
         edit.changed = True
     for call in state.calls.calls:
         if call.scan.empty and not call.custom:
             empty_arguments(edit.body(number), call.number)
+
+
+def _reason(choice: Choice, state: ChoiceState) -> str | None:
+    """The finish reason that must stand there; None when the upstream's may stay."""
+    called = bool(state.calls.calls)
+    if not choice.finish_reason:  # a quirk says that it need not be there
+        return "tool_calls" if called else "stop"
+    return repaired_reason(choice.finish_reason, with_calls=called, legacy=state.legacy_call)
 
 
 def _estimate_usage(choices: list[Choice], context: ReplyContext, edit: FrameEdit) -> None:

@@ -56,9 +56,9 @@ class Delta(msgspec.Struct, gc=False):
 
 
 class Choice(msgspec.Struct, gc=False):
-    """`stop_reason` (vLLM): the stop string that hit, or an integer token id, which says nothing."""
+    """`stop_reason` (vLLM): the stop string that hit, or an integer token id, which says nothing. `index` None: not told."""
 
-    index: int | None = 0
+    index: int | None = None
     delta: Delta | None = None
     message: Delta | None = None
     finish_reason: str | None = None
