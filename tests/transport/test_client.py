@@ -351,6 +351,19 @@ def test_one_client_in_one_loop_after_the_other() -> None:
 
 
 @on_both_loops
+async def test_a_loop_that_runs_in_another_thread_is_not_taken_for_this_one(client: NativeClient) -> None:
+    async def elsewhere() -> bytes:
+        async with peer(fixed(OK)) as it:
+            await call(client, it)
+            return (await call(client, it)).body
+
+    async with peer(fixed(OK)) as it:
+        await call(client, it)
+        assert await asyncio.to_thread(asyncio.run, elsewhere()) == b"ok"
+        assert (await call(client, it)).body == b"ok"
+
+
+@on_both_loops
 async def test_nodelay_is_set(client: NativeClient) -> None:
     async with peer(fixed(OK)) as it:
         await call(client, it)
