@@ -20,6 +20,7 @@ import uvloop
 from strom.config.settings import Settings
 from strom.core.errors import StromError
 from strom.gateway.gateway import Gateway, State
+from strom.gateway.media import MediaLimits
 from strom.gateway.routing import Router
 from strom.gateway.services import CallSettings, LoopClock, Services
 from strom.logs import REDACTOR
@@ -40,6 +41,7 @@ from strom.transport.types import Exchange, ServerLimits
 from strom.upstreams.settings import ProviderSettings
 from strom.upstreams.upstream import Upstream
 
+FIRST_LIST_S = 1.0
 Reload = Callable[[], Settings]
 
 
@@ -69,7 +71,15 @@ def server_limits(settings: Settings) -> ServerLimits:
 def call_settings(settings: Settings) -> CallSettings:
     server = settings.server
     name = None if server.routing_block == "off" else server.routing_block
-    return CallSettings(server.heartbeat_s, name, server.reasoning, server.max_reply_bytes)
+    limits = MediaLimits(server.media_max_items, server.media_max_bytes, server.media_timeout_s)
+    return CallSettings(
+        server.heartbeat_s,
+        name,
+        server.reasoning,
+        server.max_reply_bytes,
+        fetch_media=limits if server.fetch_media else None,
+        structured_fallback=server.structured_fallback,
+    )
 
 
 def make_responses(gateway: Gateway, settings: Settings) -> Responses:
@@ -94,7 +104,8 @@ class Runtime:
         services = Services(self.client, self.store, call_settings(settings), clock)
         self.gateway = Gateway(services, CODECS, make_state(settings))
         platform, responses = Platform(self.gateway, self.store), make_responses(self.gateway, settings)
-        self.app = App(self.gateway, Pages(self.gateway), ModelLister(self.gateway), platform, responses)
+        self.models = ModelLister(self.gateway)
+        self.app = App(self.gateway, Pages(self.gateway), self.models, platform, responses)
 
     def handle(self, exchange: Exchange) -> None:
         self.app.handle(exchange)
@@ -169,11 +180,23 @@ async def _serve(settings: Settings, reload: Reload | None, announce: Announceme
     stop = Stop(listener, settings.server.shutdown_grace_s, runtime.stop_calls)
     stop.install(lambda: _reload(runtime, reload))
     if announce is not None:
-        announce.print(host, listener.port)
+        (await _with_a_model(runtime, announce)).print(host, listener.port)
     _calm_collector()
     await stop.until_stopped()
     await runtime.close()
     return 0
+
+
+async def _with_a_model(runtime: Runtime, announce: Announcement) -> Announcement:
+    """The command to try names a model that a backend really lists, if one answers at once."""
+    if announce.model:
+        return announce
+    try:
+        async with asyncio.timeout(FIRST_LIST_S):
+            listed = await runtime.models.all()
+    except TimeoutError:
+        listed = []
+    return msgspec.structs.replace(announce, model=listed[0].id if listed else "MODEL")
 
 
 def _calm_collector() -> None:

@@ -35,7 +35,7 @@ Looked for: Ollama, LM Studio, llama.cpp, vLLM, mlx_lm, oMLX and transformers se
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """`model`: what the printed command asks for. `key_needed`: callers must present a key."""
+    """`model`: what the printed command asks for, "" when the backends have to be asked. `key_needed`: of callers."""
 
     backends: tuple[str, ...]
     model: str
@@ -89,11 +89,8 @@ def find_backends(settings: Settings) -> Iterator[Start]:
 
 def announce(settings: Settings, model: str = "") -> Announcement:
     backends = tuple(f"{p.name}: {p.base_url} ({p.protocol})" for p in settings.providers.values())
-    if not model:
-        several = len(settings.providers) > 1
-        model = settings.models[0].name if settings.models else next(iter(settings.providers)) + "/MODEL" * several
-        if not settings.models and not several:
-            model = "MODEL"
+    if not model and settings.models:
+        model = settings.models[0].name
     return Announcement(backends, model, settings.auth_required)
 
 

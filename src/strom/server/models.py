@@ -79,12 +79,12 @@ class ModelLister:
     async def visible(self, exchange: Exchange) -> list[Listed]:
         """The models the caller may use."""
         key: KeySettings | None = self._gateway.identify(exchange)
-        found = await self._all()
+        found = await self.all()
         if key is None or not key.models:
             return found
         return [item for item in found if any(fnmatchcase(item.id, pattern) for pattern in key.models)]
 
-    async def _all(self) -> list[Listed]:
+    async def all(self) -> list[Listed]:
         router = self._gateway.state.router
         if router.models:
             names = [(model.name, model) for model in router.models.values()]
