@@ -49,6 +49,14 @@ class ServerSettings(msgspec.Struct, frozen=True):
     routing_block: MemberName = "strom"
     """Name of the routing block; "off": none."""
     reasoning: Literal["native", "text", "drop"] = "native"
+    structured_fallback: Literal["prompt", "refuse"] = "prompt"
+    """What becomes of a wanted JSON format that the backend cannot enforce: put into the prompt and checked, or refused."""
+    fetch_media: bool = False
+    """Whether images and documents given by address are fetched for backends that need their data."""
+    media_max_bytes: Positive = 20_971_520
+    """All fetched media of one request together."""
+    media_max_items: Positive = 10
+    media_timeout_s: Seconds = 20.0
     log_level: LogLevel = "info"
     log_format: LogFormat = "console"
 

@@ -110,6 +110,19 @@ class OpaquePart(msgspec.Struct, frozen=True):
     kind: str
     json: Json
 
+    @property
+    def is_medium(self) -> bool:
+        """Whether the model would have to see or hear it: then a target that cannot carry it refuses, and does not drop it."""
+        return self.kind in _MEDIA_KINDS
+
+
+_MEDIA_KINDS = frozenset(
+    ("image", "image_url", "input_image", "image_file", "document", "file", "input_file", "container_upload",
+     "audio", "audio_url", "input_audio", "video", "video_url", "input_video")
+)  # fmt: skip
+"""Types of opaque parts that hold media. Source: each protocol's request schema, protocol-facts.md sections 1.1, 2.1, 3.1;
+docs.vllm.ai, "Multimodal Inputs" (audio_url, video_url); openrouter.ai/docs, "Video"."""
+
 
 Part = (
     TextPart

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from strom.core.errors import InvalidStreamEvent, StromError
+from strom.core.events import Event
 from strom.core.evidence import Evidence
 from strom.gateway.failures import explain, name_silence, redirected
-from strom.protocols.codec import Codec, ToolName
+from strom.gateway.structured import AnswerCheck, CheckedDecoder
+from strom.protocols.codec import Codec, StreamDecoder, ToolName
 from strom.transport.types import Headers, TransportFailure, UpstreamExchange
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ class UpstreamAttempt:
         "_mode",
         "_read",
         "asked_stream",
+        "check",
         "codec",
         "ended",
         "endpoint",
@@ -59,6 +62,7 @@ class UpstreamAttempt:
         "names",
         "pipe",
         "refused_at",
+        "relays",
         "response_at",
         "response_headers",
         "started_at",
@@ -83,6 +87,9 @@ class UpstreamAttempt:
         self.ended = False
         self.asked_stream = False
         self.names: dict[str, ToolName] = {}
+        self.relays = False
+        """The answer can go to the client as it comes."""
+        self.check: AnswerCheck | None = None
         self.pipe: StreamPipe | None = None
         """None while a whole reply is awaited."""
         self.evidence = Evidence()
@@ -140,6 +147,14 @@ class UpstreamAttempt:
             self.guarded(lambda: self._break_off(failure))
 
     # -- for the call --
+
+    def decoder(self) -> StreamDecoder:
+        decoder = self.codec.decoder(self.endpoint.upstream.quirks)
+        return decoder if self.check is None else CheckedDecoder(decoder, self.check)
+
+    def decode_whole(self, body: bytes) -> list[Event]:
+        events = self.codec.decode_reply(body, self.endpoint.upstream.quirks)
+        return events if self.check is None else self.check.feed(events)
 
     def use(self, pipe: StreamPipe) -> None:
         self.pipe = pipe

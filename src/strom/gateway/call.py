@@ -16,9 +16,12 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import msgspec
+
 from strom.core.errors import Cancelled, GatewayError, ShuttingDown, StromError, TimedOut
 from strom.core.evidence import Evidence
 from strom.core.fold import fold
+from strom.core.messages import Request
 from strom.core.record import Attempt
 from strom.core.tool_names import ToolNameFilter
 from strom.gateway.accounts import (
@@ -34,6 +37,7 @@ from strom.gateway.attempt import UpstreamAttempt
 from strom.gateway.block import encode_block
 from strom.gateway.echoes import without_echoes
 from strom.gateway.failures import attribute
+from strom.gateway.media import wants_data
 from strom.gateway.opening import Opening
 from strom.gateway.outgoing import build_outgoing
 from strom.gateway.pipes import FoldPipe, StreamPipe, TranscodePipe
@@ -165,14 +169,19 @@ class Call:
         attempt.guarded(lambda: self._send(attempt))
 
     def _send(self, attempt: UpstreamAttempt) -> None:
-        endpoint = attempt.endpoint
+        endpoint, settings = attempt.endpoint, self._settings
         try:
-            outgoing = build_outgoing(self._incoming, endpoint, attempt.codec)
+            if wants_data(self._incoming.request, endpoint.upstream, settings.fetch_media):
+                self._fetch_media(attempt)
+                return
+            outgoing = build_outgoing(self._incoming, endpoint, attempt.codec, settings.structured_fallback)
         except StromError as error:
             self._next_or_fail(attempt, error, another_may_do=True)
             return
         self._dropped = outgoing.call.dropped
         attempt.asked_stream = outgoing.asked_stream
+        attempt.relays = outgoing.relays
+        attempt.check = outgoing.check
         attempt.names = outgoing.call.tool_names
         if self.request.stream:
             attempt.use(self._make_pipe(attempt))
@@ -188,16 +197,36 @@ class Call:
             attempt.exchange.pause_reading()
         self._arm()
 
+    def _fetch_media(self, attempt: UpstreamAttempt) -> None:
+        """Then send. Nothing is dispatched before: the time it takes is not the backend's."""
+
+        def fetched(result: Request | StromError) -> None:
+            attempt.exchange = None
+            if attempt.is_over:
+                return
+            if isinstance(result, StromError):
+                self._next_or_fail(attempt, result, another_may_do=False)
+                return
+            self._incoming = msgspec.structs.replace(self._incoming, request=result, filled=True)
+            attempt.started_at = self.now()
+            self._send(attempt)
+
+        limits = self._settings.fetch_media
+        assert limits is not None
+        attempt.exchange = self.services.media.start(
+            self._incoming.request, limits, lambda result: attempt.guarded(lambda: fetched(result))
+        )
+        self._arm()
+
     def _make_pipe(self, attempt: UpstreamAttempt) -> StreamPipe:
-        codec, quirks = attempt.codec, attempt.endpoint.upstream.quirks
         opened = self._encoder is not None  # by a heartbeat: a relay would open the stream a second time
-        if codec is self.codec and not attempt.names and not opened:
-            return codec.relay(self.context, quirks)
-        return TranscodePipe(codec.decoder(quirks), self._shared_encoder(), attempt.names)
+        if attempt.relays and not opened:
+            return attempt.codec.relay(self.context, attempt.endpoint.upstream.quirks)
+        return TranscodePipe(attempt.decoder(), self._shared_encoder(), attempt.names)
 
     def make_fold(self, attempt: UpstreamAttempt) -> FoldPipe:
         """For a client that wants a whole reply."""
-        return FoldPipe(attempt.codec.decoder(attempt.endpoint.upstream.quirks), attempt.names)
+        return FoldPipe(attempt.decoder(), attempt.names)
 
     def _shared_encoder(self) -> StreamEncoder:
         if self._encoder is None:
@@ -251,13 +280,13 @@ class Call:
         """A whole reply has come, whatever was asked for."""
         quirks = attempt.endpoint.upstream.quirks
         evidence = attempt.evidence
-        if attempt.codec is self.codec and not self.request.stream and not attempt.names:
+        if attempt.relays and not self.request.stream:
             reply = self.codec.relay_whole(body, self.context, quirks, evidence)
             self._take_reply(attempt, reply)
             return
-        events = attempt.codec.decode_reply(body, quirks)
+        events = attempt.decode_whole(body)
         if self.request.stream:
-            pipe = TranscodePipe(attempt.codec.decoder(quirks), self._shared_encoder(), attempt.names)
+            pipe = TranscodePipe(attempt.decoder(), self._shared_encoder(), attempt.names)
             attempt.use(pipe)
             self.advance(attempt, pipe.pass_on(events))
             return

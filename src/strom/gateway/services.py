@@ -12,6 +12,8 @@ from typing import Literal, Protocol
 import msgspec
 
 from strom.core.record import CallRecord
+from strom.gateway.media import MediaFetcher, MediaLimits
+from strom.gateway.structured import FallbackMode
 from strom.transport.types import UpstreamClient, UpstreamExchange
 
 
@@ -58,6 +60,9 @@ class CallSettings(msgspec.Struct, frozen=True):
     """A whole reply of an upstream may be this long."""
     whole_reply_factor: float = 5.0
     """A whole reply may take first_token_s times this: nothing of it is seen before it is finished."""
+    fetch_media: MediaLimits | None = None
+    """None: what is given by address is not fetched."""
+    structured_fallback: FallbackMode = "prompt"
 
 
 LINGER_S = 2.0
@@ -99,7 +104,18 @@ class Lingering:
 class Services:
     """One per process. `wall` gives Unix seconds."""
 
-    __slots__ = ("_random", "client", "clock", "lingering", "records", "running", "settings", "started_at", "wall")
+    __slots__ = (
+        "_random",
+        "client",
+        "clock",
+        "lingering",
+        "media",
+        "records",
+        "running",
+        "settings",
+        "started_at",
+        "wall",
+    )
 
     def __init__(
         self,
@@ -115,6 +131,7 @@ class Services:
         self.settings = settings
         self.clock = clock
         self.lingering = Lingering(clock)
+        self.media = MediaFetcher()
         self.wall = wall
         self.started_at = wall()
         self._random = random.Random()  # noqa: S311 - ids are no secrets; seeded by the system in each process

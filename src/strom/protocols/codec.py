@@ -61,6 +61,10 @@ class Quirks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """False: a system message that is not leading is folded into its neighbour user message."""
     images: bool = True
     """False: any part that is not text is refused by the upstream."""
+    media_urls: bool = True
+    """False: the upstream fetches nothing: it takes images and documents as data, not by their address."""
+    strict_schemas: bool = False
+    """A JSON schema that meets OpenAI's rule for strict ones is sent as strict, unless the client said otherwise."""
     reasoning_field: str = "reasoning_content"
     """Field in which earlier reasoning is sent back (Chat); "" leaves it out."""
     always_stream: bool = False
@@ -227,7 +231,7 @@ class Codec(Protocol):
     def relay_whole(self, body: bytes, context: ReplyContext, quirks: Quirks, evidence: Evidence) -> bytes:
         """A whole reply of an upstream of this protocol, as it goes to the client: `decode_reply` and `relay_reply` in one.
 
-        Fills `evidence` first, so that the routing block is right. What it gives is of no use when `evidence.error` is set then.
+        Fills `evidence` first, so that the routing block is right. What it gives is of no use once `evidence.error` is set.
         """
         ...
 

@@ -47,6 +47,8 @@ _OPENAI = Quirks(
     max_completion_tokens=True,
     # No reasoning text in the official schema of a message. Source: protocol-facts.md section 1.2.
     reasoning_field="",
+    # Strict schemas close every object and require every member. Source: platform.openai.com, "Structured outputs".
+    strict_schemas=True,
 )
 
 UPSTREAMS: dict[str, UpstreamRow] = {
@@ -64,7 +66,8 @@ UPSTREAMS: dict[str, UpstreamRow] = {
         ports=(11434,),
         base_url="http://127.0.0.1:11434",
         # No tool_choice in /api/chat and /v1; its /v1 reads and writes `reasoning`. Source: protocol-facts.md sections 4, 7.
-        quirks=Quirks(tool_choice=False, reasoning_field="reasoning"),
+        # No image URLs in /v1 either.
+        quirks=Quirks(tool_choice=False, reasoning_field="reasoning", media_urls=False),
     ),
     # Recordings xllamacpp/anthropic_count (count_tokens), xllamacpp/tokenize; developer_role is answered 200.
     "llama-cpp": UpstreamRow(ports=(8080,), base_url="http://127.0.0.1:8080", counting="llama-cpp"),
