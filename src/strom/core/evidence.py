@@ -24,7 +24,7 @@ from strom.core.usage import Usage
 
 
 class Evidence:
-    """`first_token_kind`: None until a token-bearing frame came (streams.md section 7). `deltas`: token-bearing frames or events.
+    """`first_token_kind`: None until a token-bearing frame came (streams.md section 7). `deltas`: token-bearing frames.
 
     `output_characters` counts text, thinking and arguments. `error`: the terminal failure. `complete`: the proof was seen.
     """
@@ -72,7 +72,7 @@ class Evidence:
         self.deltas += 1
         self.output_characters += len(text)
         if self.first_token_kind is None:
-            self.first_token_kind = "content"
+            self.first_token_kind = "content"  # noqa: S105 - no password
 
     def observe(self, events: list[Event]) -> None:
         """Take in decoded events, all of one read."""
