@@ -10,7 +10,7 @@ import pytest
 
 from strom.transport.connection import NativeUpstreamExchange, UpstreamConnection
 from strom.transport.types import Headers, Origin
-from tests.transport.fakes import FakeLoop, FakeTransport, Told
+from tests.transport.fakes import FakeTransport, Told
 
 ORIGIN = Origin("http", "up.test", 80)
 
@@ -23,7 +23,7 @@ class Upstream:
         self.shelf: dict[UpstreamConnection, None] = {}
         self.sent_again: list[NativeUpstreamExchange] = []
         self.closed = False
-        self.connection = UpstreamConnection(self, ORIGIN, self.shelf, FakeLoop().loop)
+        self.connection = UpstreamConnection(self, ORIGIN, self.shelf)
         self.connection.connection_made(cast(asyncio.BaseTransport, self.transport))
         self.told = told or Told()
         self.call = self.request(method, self.told, reused=reused)

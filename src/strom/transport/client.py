@@ -85,7 +85,7 @@ class NativeClient:
     def release(self, connection: UpstreamConnection) -> bool:
         if self._closed:
             return False
-        self._pool.put(connection.shelf, connection, connection.loop)
+        self._pool.put(connection.shelf, connection, connection.loop or asyncio.get_running_loop())
         return True
 
     def send_again(self, call: NativeUpstreamExchange, origin: Origin) -> None:

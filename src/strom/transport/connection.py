@@ -146,10 +146,11 @@ class UpstreamConnection(asyncio.Protocol):
         owner: Owner,
         origin: Origin,
         shelf: dict[UpstreamConnection, None],
-        loop: asyncio.AbstractEventLoop,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._owner = owner
         self.loop = loop
+        """Where it lives, for an owner that keeps it while idle."""
         self._origin = origin
         self.shelf = shelf
         """Where it stands while idle."""

@@ -36,12 +36,18 @@ class ResponseOwner(Protocol):
 
 
 class NativeExchange:
-    """One request and its response. `paused` and `bytes_out` are kept current by connection and writes."""
+    """One request and its response. `paused` and `bytes_out` are kept current by connection and writes. What `start`
+    sets is not there before it."""
 
     __slots__ = (
         "_framing", "_head", "_left", "_mode", "_owner", "_transport", "body", "bytes_out", "closed", "closes", "head",
         "on_disconnect", "on_pause", "on_resume", "paused", "refusal",
     )  # fmt: skip
+
+    _head: bytes
+    _framing: int
+    _left: int
+    """Bytes still promised by content-length; -1: none was told."""
 
     def __init__(
         self,
@@ -55,10 +61,6 @@ class NativeExchange:
         self._owner = owner
         self._transport = owner.transport
         self._mode = _NEW
-        self._head = b""
-        self._framing = _PLAIN
-        self._left = -1
-        """Bytes still promised by content-length; -1: none was told."""
         self.closes = closes
         """The connection serves no further request after this one."""
         self.head = head
