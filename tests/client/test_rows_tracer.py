@@ -46,6 +46,28 @@ def test_m67_an_early_stop_has_a_call_and_no_response() -> None:
     assert [type(event) for event in tracer.events()] == [strom.TraceCall]
 
 
+def test_sinks_are_told_when_a_reader_left() -> None:
+    left: list[tuple[str, float | None]] = []
+    rig, tracer = traced(Answer((content("a"),), silent=True), text_answer())
+    tracer.add_sink(lambda _: None, on_left=lambda name, timing: left.append((name, timing.request_duration_ms)))
+    rig.open(correlation_id="c")
+    rig.step()
+    rig.run.close(rig.now)
+    rig.run.close(rig.now)
+    assert left == [("c", pytest.approx(100))]
+    rig.play()
+    rig.run.close(rig.now)
+    assert len(left) == 1
+
+
+def test_a_call_says_where_it_went() -> None:
+    rig, tracer = traced(text_answer(), include_text=True)
+    rig.play("question")
+    (sent,) = tracer.events(strom.TraceCall)
+    assert (sent.server, sent.port, sent.streamed) == ("upstream", 1, True)
+    assert [message.text for message in sent.conversation] == ["question"]
+
+
 def test_m67_filters() -> None:
     rig, tracer = traced(text_answer(), refused(500))
     rig.play(correlation_id="first")

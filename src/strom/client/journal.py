@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from strom.client.evidence import CompletionMetadata
+from strom.client.evidence import CompletionMetadata, StreamMetrics
 from strom.client.requests import Wish
 from strom.client.signals import RunTools, ToolOutcome
 from strom.client.tracer import TraceBatch, TraceCall, Tracer, TraceResponse, TraceTool
@@ -27,11 +27,26 @@ class Journal:
         if tracer is None:
             return
         text = "\n".join(message.text for message in wish.messages) if tracer.include_text else None
-        tools = tuple(tool.name for tool in wish.tools)
-        name = candidate.upstream.name
+        origin = candidate.upstream.base.origin
         tracer.record(
-            TraceCall(tracer.wall(), self._correlation_id, name, candidate.model, len(wish.messages), tools, text)
+            TraceCall(
+                at=tracer.wall(),
+                correlation_id=self._correlation_id,
+                provider=candidate.upstream.name,
+                model=candidate.model,
+                messages=len(wish.messages),
+                tools=tuple(tool.name for tool in wish.tools),
+                text=text,
+                conversation=wish.messages if tracer.include_text else (),
+                server=origin.host,
+                port=origin.port,
+                streamed=candidate.streams,
+            )
         )
+
+    def left(self, metrics: StreamMetrics) -> None:
+        if self._tracer is not None:
+            self._tracer.leave(self._correlation_id, metrics)
 
     def response(self, candidate: Candidate, status: str, metadata: CompletionMetadata, detail: str | None) -> None:
         tracer = self._tracer

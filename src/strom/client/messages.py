@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from strom.client.media import Audio, Document, Image, Medium, Text, Video
+from strom.client.signals import ToolOutcome
 from strom.core import messages as core
 from strom.core.errors import BadRequest
 from strom.protocols.codec import Codec
@@ -99,6 +100,16 @@ def _from_dicts(dicts: list[Mapping[str, Any]], chat: Codec) -> tuple[core.Messa
 
 
 # --- prompt files ----------------------------------------------------------------------------------
+
+
+def results_message(outcomes: Sequence[ToolOutcome]) -> core.Message:
+    """What the model is told of the tools of one turn, in call order."""
+    results = []
+    for outcome in outcomes:
+        content = (core.TextPart(outcome.for_model),)
+        failed = True if outcome.error else None
+        results.append(core.ToolResultPart(outcome.call.id, content, is_error=failed, name=outcome.call.name))
+    return core.Message("user", tuple(results))
 
 
 def load_prompt(path: str | Path, **variables: object) -> str:

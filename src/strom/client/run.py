@@ -21,6 +21,7 @@ from strom.client import verdicts
 from strom.client.events import StreamCompleted, StreamError, StreamErrorReason, StreamEvent, StreamToolResult
 from strom.client.evidence import AttemptReport, CompletionMetadata, StreamMetrics, ToolCall, add_usage
 from strom.client.journal import Journal
+from strom.client.messages import results_message
 from strom.client.publisher import Publisher
 from strom.client.reply import Reply
 from strom.client.requests import Wish
@@ -30,7 +31,7 @@ from strom.client.signals import Action, Over, RunTools, Sent, Signal, ToolOutco
 from strom.client.tracer import Tracer
 from strom.client.turn import Candidate, Turn
 from strom.core.errors import Cancelled, StromError
-from strom.core.messages import Message, TextPart, ToolResultPart
+from strom.core.messages import Message, TextPart
 from strom.core.record import Cost
 from strom.core.usage import Usage
 
@@ -123,13 +124,9 @@ class Run:
             return
         wanted, self._due = self._due, None
         self._journal.tools(wanted, outcomes)
-        results = []
         for outcome in outcomes:
-            call, error = outcome.call, outcome.error
-            self.events.append(StreamToolResult(call.id, outcome.data, call.name, error))
-            content = (TextPart(outcome.for_model),)
-            results.append(ToolResultPart(call.id, content, is_error=True if error else None, name=call.name))
-        self._added.append(Message("user", tuple(results)))
+            self.events.append(StreamToolResult(outcome.call.id, outcome.data, outcome.call.name, outcome.error))
+        self._added.append(results_message(outcomes))
         exits = [outcome for outcome in outcomes if outcome.exits and outcome.error is None]
         if exits:
             self._complete(exits[0].data)
@@ -162,6 +159,9 @@ class Run:
             return
         self._turn.stop(at)
         self.over = True
+        if self._told:
+            self._told = False
+            self._journal.left(self.metrics)
         self.job.on_metrics(self.metrics)
 
     def delivered(self) -> None:

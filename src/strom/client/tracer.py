@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from strom.client.evidence import CompletionMetadata
+from strom.client.evidence import CompletionMetadata, StreamMetrics
+from strom.core.messages import Message
 
 
 class TraceCall(msgspec.Struct, frozen=True):
@@ -28,6 +29,12 @@ class TraceCall(msgspec.Struct, frozen=True):
     messages: int
     tools: tuple[str, ...] = ()
     text: str | None = None
+    conversation: tuple[Message, ...] = ()
+    """The messages themselves, only where text is included."""
+    server: str = ""
+    port: int | None = None
+    streamed: bool = True
+    """False: this upstream answers as a whole only."""
 
     def summary(self) -> str:
         return f"{self.provider}/{self.model} called with {self.messages} messages, {len(self.tools)} tools"
@@ -81,6 +88,8 @@ class TraceBatch(msgspec.Struct, frozen=True):
 TraceEvent = TraceCall | TraceResponse | TraceTool | TraceBatch
 EventT = TypeVar("EventT", TraceCall, TraceResponse, TraceTool, TraceBatch)
 Sink = Callable[[TraceEvent], None]
+OnLeft = Callable[[str, StreamMetrics], None]
+"""Correlation id and timing of a call whose reader left."""
 
 
 class Tracer:
@@ -99,6 +108,7 @@ class Tracer:
         self.wall = wall
         self._events: deque[TraceEvent] = deque(maxlen=capacity)
         self._sinks: list[Sink] = []
+        self._on_left: list[OnLeft] = []
 
     def record(self, event: TraceEvent) -> None:
         if not self.enabled:
@@ -107,9 +117,20 @@ class Tracer:
         for sink in self._sinks:
             sink(event)
 
-    def add_sink(self, sink: Sink) -> None:
-        """`sink` is called with every event, in the thread that records it; it should return soon and must not raise."""
+    def add_sink(self, sink: Sink, *, on_left: OnLeft | None = None) -> None:
+        """`sink` is called with every event, in the thread that records it; it should return soon and must not raise.
+
+        `on_left` is told of a call that has no response because its reader closed the stream: what hangs on it may end.
+        """
         self._sinks.append(sink)
+        if on_left is not None:
+            self._on_left.append(on_left)
+
+    def leave(self, correlation_id: str, metrics: StreamMetrics) -> None:
+        """The reader of a call left: no event, since nothing came, but sinks may let go of it."""
+        if self.enabled:
+            for on_left in self._on_left:
+                on_left(correlation_id, metrics)
 
     def clear(self) -> None:
         self._events.clear()
