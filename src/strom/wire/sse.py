@@ -51,7 +51,10 @@ class SseParser:
                 at = data.find(b"\n") + 1
                 if data.startswith(b"data: ", at) and data.find(b"\n", at) == len(data) - 2:
                     return [Frame(data[at + 6 : -2], data[7 : at - 1], data)]
-            return [_frame(block + b"\n\n") for block in data[:-2].split(b"\n\n")]
+            if (
+                data[0] != 10 and b"\n\n\n" not in data
+            ):  # else a blank line more is a block of its own, as in any other cut
+                return [_frame(block + b"\n\n") for block in data[:-2].split(b"\n\n")]
         self._buffer += data
         frames = self._take_frames()
         if len(self._buffer) > self._max_frame_bytes:

@@ -200,6 +200,7 @@ def relayed(body: bytes, **members: Any) -> bytes:
 def test_a_legal_reply_only_gains_the_block() -> None:
     body = wire(
         x_vendor={"a": [1, None]},
+        stop_reason="tool_use",
         content=[{"type": "new_block"}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}],
     )
     assert relayed(body) == body[:-1] + b',"strom":{"complete":true}}'

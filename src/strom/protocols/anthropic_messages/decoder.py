@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from strom.core.errors import StromError
 from strom.core.events import ArgumentsDelta, Event, TextDelta, ThinkingDelta
-from strom.protocols.anthropic_messages.reader import StreamReader, is_silent
+from strom.protocols.anthropic_messages.reader import StreamReader, is_silent, named
 from strom.protocols.codec import Quirks
 from strom.wire.sse import Frame, SseParser
 from strom.wire.template import FrameTemplate
@@ -47,7 +47,7 @@ class Decoder:
             frames = self._parser.feed(data)
             for frame in frames:
                 if not is_silent(frame):
-                    events.extend(reader.read(reader.parse(frame)))
+                    events.extend(reader.read(named(reader.parse(frame), frame)))
         except StromError as error:
             events.extend(reader.fail(error))
             return events

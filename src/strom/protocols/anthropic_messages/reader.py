@@ -1,10 +1,11 @@
 """The meaning of a Messages stream: its events, without their framing → canonical events.
 
-Proof of completeness: `message_delta` with a stop_reason, then `message_stop`. `event:` lines are not needed, the type stands
-in the data. Unknown event and delta types are ignored, as the API's versioning rules ask; blocks of an unknown type become
-opaque and are passed on when they end, with the input their deltas brought. A block that was not closed is closed when the
-next one starts (tool calls excepted: broken servers interleave them) or at the end; one that was not opened is opened by
-its first delta. Source: protocol-facts.md section 3.3; streams.md sections 1, 3, 10; recordings of llama.cpp and vLLM.
+Proof of completeness: `message_delta` with a stop_reason, then `message_stop`. `event:` lines are not needed where the type
+stands in the data; blocks and deltas without a type are what their members say. Unknown event and delta types are ignored, as
+the API's versioning rules ask; blocks of an unknown type become opaque and are passed on when they end, with the input their
+deltas brought. A block that was not closed is closed when the next one starts (tool calls excepted: broken servers interleave
+them) or at the end; one that was not opened is opened by its first delta.
+Source: protocol-facts.md section 3.3; streams.md sections 1, 3, 10; recordings of llama.cpp and vLLM.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class StreamReader:
     # --- frames ---
 
     def parse(self, frame: Frame) -> schema.FrameIn:
-        """Raises StromError: InvalidStreamEvent, or what an error event that is no JSON says."""
+        """The event; its type is "" where only the event line names it. Raises StromError: InvalidStreamEvent, or what an
+        error event that is no JSON says.
+        """
         data = frame.data or b""
         try:
             wire = schema.read(FRAME, data)
@@ -101,9 +104,7 @@ class StreamReader:
             raise InvalidStreamEvent(
                 "The upstream sent an event that is none of its protocol.", detail=f"{error}: {shown}"
             ) from None
-        if wire.type:
-            return wire
-        return msgspec.structs.replace(wire, type=frame.event.decode("utf-8", "replace"))
+        return wire
 
     def read(self, wire: schema.FrameIn) -> list[Event]:
         """Raises StromError for an error event and for what cannot be understood."""
@@ -155,7 +156,7 @@ class StreamReader:
         return events
 
     def _block_delta(self, wire: schema.FrameIn) -> list[Event]:
-        delta = wire.delta
+        delta = typed_delta(wire.delta)
         if delta is None:
             return []
         handler = _DELTAS.get(delta.type)
@@ -319,9 +320,34 @@ class StreamReader:
 
     def _read_block(self, raw: Raw) -> schema.BlockIn:
         try:
-            return schema.read(_BLOCK, raw)
+            return typed_block(schema.read(_BLOCK, raw))
         except ValueError as error:
             raise InvalidStreamEvent("The upstream started a block that is none.", detail=str(error)) from None
+
+
+def named(wire: schema.FrameIn, frame: Frame) -> schema.FrameIn:
+    """The event with its type, which may stand in the event line alone."""
+    return wire if wire.type else msgspec.structs.replace(wire, type=frame.event.decode("utf-8", "replace"))
+
+
+def typed_block(block: schema.BlockIn) -> schema.BlockIn:
+    """A block without a type is what its members say; one that says nothing begins a text."""
+    if block.type:
+        return block
+    called = block.name is not None or schema.present(block.input)
+    thought = block.thinking is not None or block.signature is not None
+    kind = "tool_use" if called else "thinking" if thought else "text" if block.data is None else "redacted_thinking"
+    return msgspec.structs.replace(block, type=kind)
+
+
+def typed_delta(delta: schema.DeltaIn | None) -> schema.DeltaIn | None:
+    """A delta without a type is the first of those whose member it has."""
+    if delta is None or delta.type:
+        return delta
+    found = [kind for kind, member in _MEMBERS.items() if getattr(delta, member) is not None]
+    if not found and schema.present(delta.citation):
+        found = ["citations_delta"]
+    return msgspec.structs.replace(delta, type=found[0]) if found else delta
 
 
 def _with_input(block: OpenBlock) -> str:
@@ -345,6 +371,12 @@ _HANDLERS: dict[str, Callable[[StreamReader, schema.FrameIn], list[Event]]] = {
     "message_delta": StreamReader._message_delta,
     "message_stop": StreamReader._message_stop,
     "error": StreamReader._error,
+}
+_MEMBERS = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "input_json_delta": "partial_json",
+    "signature_delta": "signature",
 }
 _DELTAS: dict[str, Callable[[StreamReader, schema.FrameIn, schema.DeltaIn], list[Event]]] = {
     "text_delta": StreamReader._text_delta,

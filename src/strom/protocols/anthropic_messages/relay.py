@@ -13,13 +13,13 @@ import msgspec
 from msgspec import Raw
 
 from strom.core.errors import StromError
-from strom.core.events import ArgumentsDelta, Completed, Event, TextDelta, ThinkingDelta
+from strom.core.events import ArgumentsDelta, Block, BlockStarted, Completed, Event, TextDelta, ThinkingDelta
 from strom.core.evidence import Evidence
 from strom.core.usage import estimate_tokens
 from strom.protocols.anthropic_messages import schema
 from strom.protocols.anthropic_messages.encoder import MESSAGE_STOP, PING, Encoder, frame, message_id
 from strom.protocols.anthropic_messages.meanings import read_usage, usage_out
-from strom.protocols.anthropic_messages.reader import StreamReader, is_silent
+from strom.protocols.anthropic_messages.reader import NAME, OpenBlock, StreamReader, is_silent, named
 from strom.protocols.codec import Quirks, ReplyContext
 from strom.wire.splice import append_member, join, split
 from strom.wire.sse import Frame, SseParser
@@ -42,7 +42,7 @@ _encode = schema.ENCODER.encode
 class Relay:
     """Satisfies `strom.protocols.codec.Relay`."""
 
-    __slots__ = ("_context", "_encoder", "_held", "_held_count", "_parser", "_reader", "_template", "evidence")
+    __slots__ = ("_context", "_encoder", "_held", "_held_count", "_parser", "_reader", "_template", "_told", "evidence")
 
     def __init__(self, context: ReplyContext, quirks: Quirks) -> None:
         self.evidence = Evidence()
@@ -53,6 +53,9 @@ class Relay:
         self._template = FrameTemplate()
         self._held: Frame | None = None  # the message_delta with the stop reason
         self._held_count = 0
+        self._told = (
+            -1
+        )  # reader's index of the last opaque block whose start went out: the reader tells of it at its end
 
     def feed(self, data: bytes) -> bytes:
         text = self._template.match_string(data)
@@ -98,6 +101,8 @@ class Relay:
             return b"" if each.data else each.raw
         try:
             wire = self._reader.parse(each)
+            if not wire.type:
+                wire, each, learn = named(wire, each), _typed(each), False
             legal = self._is_legal(wire)
             events = self._reader.read(wire)
         except StromError as error:
@@ -105,6 +110,8 @@ class Relay:
             self.evidence.observe(events)
             return b""
         self.evidence.observe(events)
+        if self._told >= 0:
+            events = [event for event in events if not self._was_told(event)]
         if legal and wire.type == "content_block_delta":
             if learn and len(events) == 1 and isinstance(events[0], _PLAIN) and each.event == _DELTA_EVENT:
                 self._template.learn(each.raw, events[0].text.encode())
@@ -128,6 +135,8 @@ class Relay:
                 return (_named(each, wire.type) if legal else repaired) if first else b""
             case "content_block_start" | "content_block_delta" | "content_block_stop":
                 written = self._encoder.encode(events)
+                if legal and wire.type == "content_block_start":
+                    self._tell(wire)
                 return _named(each, wire.type) if legal else written
             case "ping":
                 return _named(each, wire.type) if self._encoder.started else b": ping\n\n"
@@ -152,7 +161,7 @@ class Relay:
 
     def _is_legal_delta(self, wire: schema.FrameIn) -> bool:
         block = self._reader.blocks.get(-1 if wire.index is None else wire.index)
-        if block is None or wire.delta is None or not self._is_current(wire.index, waiting=block.index is None):
+        if block is None or wire.delta is None or not wire.delta.type or not self._is_current(wire.index, block):
             return False
         kind = _KIND_OF_DELTA.get(wire.delta.type, block.kind)
         if kind == "thinking" and self._context.reasoning != "native":
@@ -187,11 +196,24 @@ class Relay:
         if block.kind == "thinking" and self._context.reasoning != "native":
             return False
         whole_input = block.kind == "tool_call" and bool(block.pieces) and not block.has_deltas
-        return not whole_input and self._is_current(wire.index, waiting=block.index is None)
+        return not whole_input and self._is_current(wire.index, block)
 
-    def _is_current(self, index: int | None, *, waiting: bool) -> bool:
-        """`waiting`: an opaque block, which the encoder only hears of at its end."""
-        return index == self._encoder.index + waiting
+    def _is_current(self, index: int | None, block: OpenBlock) -> bool:
+        """Whether the client has seen this block begin, under this index, and no other since."""
+        return index == self._encoder.index and (block.index is not None or self._told == self._reader.next_index)
+
+    # --- opaque blocks ---
+
+    def _tell(self, wire: schema.FrameIn) -> None:
+        """The start of an opaque block went out: the encoder has to know, though the reader speaks of it at its end only."""
+        block = self._reader.blocks[-1 if wire.index is None else wire.index]
+        if block.index is None:
+            self._told = self._reader.next_index
+            opaque = Block("opaque", name=block.name, data=block.raw.decode("utf-8", "replace"), protocol=NAME)
+            self._encoder.encode([BlockStarted(self._told, opaque)])
+
+    def _was_told(self, event: Event) -> bool:
+        return isinstance(event, BlockStarted) and event.index == self._told
 
     # --- repairs ---
 
@@ -218,6 +240,8 @@ class Relay:
         """message_delta with the routing block, and message_stop. The evidence is complete by now."""
         closing = self._encoder.encode([event for event in events if type(event) is not Completed])
         self._encoder.ended = True
+        if self.evidence.tool_calls and self.evidence.finish_reason == "stop":
+            self.evidence.finish_reason = "tool_calls"
         held = self._held or Frame(_ASSUMED_END, b"message_delta", b"")
         data = self._repaired_end(held.data or b"")
         block = self._context.block()
@@ -235,12 +259,15 @@ class Relay:
         usage = read_usage(Raw(members.get("usage", b"")))
         counted = usage is not None and usage.output_tokens is not None
         named = delta.get("stop_reason", b"").startswith(b'"')
-        if self._held_count == 1 and counted and named and "type" in members:
+        called = delta.get("stop_reason", b'"end_turn"') in (b'"end_turn"', b"null") and self.evidence.tool_calls > 0
+        if self._held_count == 1 and counted and named and "type" in members and not called:
             return data
-        if not named:
-            delta["stop_reason"] = _encode(self.evidence.finish_raw or "end_turn")
+        if called or not named:
+            delta["stop_reason"] = _encode("tool_use" if called else self.evidence.finish_raw or "end_turn")
             delta.setdefault("stop_sequence", b"null")
             members["delta"] = join(delta)
+        if counted and self._held_count == 1:
+            return join({"type": b'"message_delta"', **members})
         estimate = estimate_tokens(self.evidence.output_characters)
         merged = split(_encode(usage_out(self.evidence.usage, self._context.input_estimate, estimate)))
         members["usage"] = join({**_object(members.get("usage", b"{}")), **merged})
@@ -248,6 +275,15 @@ class Relay:
 
 
 _START = msgspec.json.Decoder(schema.StartIn)
+
+
+def _typed(each: Frame) -> Frame:
+    """The frame with the type in its data, which stood in the event line alone; without one there either, as it came."""
+    if not each.event:
+        return each
+    kind = each.event.decode("utf-8", "replace")
+    data = join({**split(each.data or b""), "type": _encode(kind)})
+    return Frame(data, each.event, _written(kind, data))
 
 
 def _named(each: Frame, kind: str) -> bytes:

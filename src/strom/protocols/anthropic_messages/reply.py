@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from strom.core import ids
 from strom.core.errors import IncompleteCompletion, InvalidStreamEvent, StromError
-from strom.core.events import Event, Failed
+from strom.core.events import BlockStarted, Event, Failed, Finished
 from strom.core.fold import fold
 from strom.core.messages import (
     Json,
@@ -30,7 +30,7 @@ from strom.protocols.anthropic_messages.errors import decode_stream_error
 from strom.protocols.anthropic_messages.meanings import read_usage, stop_reason, usage_out
 from strom.protocols.anthropic_messages.reader import StreamReader
 from strom.protocols.codec import Quirks, ReplyContext
-from strom.wire.splice import append_member
+from strom.wire.splice import append_member, join, split
 
 _REPLY = msgspec.json.Decoder(schema.ReplyIn)
 _BLOCK = msgspec.json.Decoder(schema.BlockIn)
@@ -163,10 +163,18 @@ def _characters(reply: Reply) -> int:
 def relay_reply(body: bytes, context: ReplyContext, events: list[Event]) -> bytes:
     """The body with the routing block; written anew when it breaks the protocol or reasoning is not wanted."""
     if context.reasoning == "native" and _is_legal(body):
-        return _with_routing_block(body, context)
+        return _with_routing_block(_with_reason(body, events), context)
     reply = fold(events)
     upstream_model = msgspec.structs.replace(context, model=reply.model or context.model)
     return encode_reply(reply, upstream_model)
+
+
+def _with_reason(body: bytes, events: list[Event]) -> bytes:
+    """`end_turn` beside a tool call is none: hand-written loops go by the reason (protocol-facts.md section 0 (12))."""
+    called = any(isinstance(event, BlockStarted) and event.block.kind == "tool_call" for event in events)
+    if not called or not any(isinstance(event, Finished) and event.raw == "end_turn" for event in events):
+        return body
+    return join({**split(body), "stop_reason": b'"tool_use"'})
 
 
 def _is_legal(body: bytes) -> bool:
