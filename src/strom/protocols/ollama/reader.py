@@ -28,8 +28,10 @@ from strom.protocols.ollama.errors import error_in_line
 def parse_line(data: bytes) -> schema.Line:
     """Raises InvalidStreamEvent."""
     try:
+        if not data.isascii():
+            data.decode()  # the one thing that msgspec does not check in members that nobody reads
         line = schema.LINE.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise undecodable(data, str(error)) from None
     if not line.known and not schema.present(line.error):
         raise undecodable(data, "no member of a line")

@@ -73,6 +73,8 @@ def with_text(raw: bytes, form: Form, text: str) -> bytes:
 
 def understood(raw: bytes) -> schema.Line | None:
     """A legal JSON object that is no line: what can be said of its end, and nothing else; None for what is no object."""
+    if not _is_utf8(raw):
+        return None
     try:
         ending = schema.ENDING.decode(raw)
     except (msgspec.DecodeError, RecursionError):
@@ -80,10 +82,18 @@ def understood(raw: bytes) -> schema.Line | None:
     return schema.Line(done=ending.done, done_reason=ending.done_reason, error=ending.error)
 
 
-def _is_object(raw: bytes) -> bool:
-    """By another parser, which takes numbers of any size and halves of surrogate pairs."""
+def _is_utf8(raw: bytes) -> bool:
     try:
-        return isinstance(json.loads(raw), dict)
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_object(raw: bytes) -> bool:
+    """By another parser, which takes numbers of any size and halves of surrogate pairs. Bytes it would guess a coding for."""
+    try:
+        return isinstance(json.loads(raw.decode()), dict)
     except (ValueError, RecursionError):
         return False
 
