@@ -102,6 +102,12 @@ def closed(node: Schema) -> Schema:
     return node
 
 
+def strict_form(text: str) -> str | None:
+    """The schema as text with its objects closed, if it then meets OpenAI's rule for strict ones. Raises ValueError."""
+    shut = rebuilt(parse_schema(text), closed)
+    return msgspec.json.encode(shut).decode() if is_strict(shut) else None
+
+
 def is_strict(schema: Schema) -> bool:
     """Whether every object names all its members as required and takes no others: OpenAI's rule for `strict`.
 

@@ -64,7 +64,7 @@ class Quirks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     media_urls: bool = True
     """False: the upstream fetches nothing: it takes images and documents as data, not by their address."""
     strict_schemas: bool = False
-    """A JSON schema that meets OpenAI's rule for strict ones is sent as strict, unless the client said otherwise."""
+    """The upstream enforces a subset of JSON Schema: what was written for another protocol is fitted to it."""
     reasoning_field: str = "reasoning_content"
     """Field in which earlier reasoning is sent back (Chat); "" leaves it out."""
     always_stream: bool = False

@@ -96,7 +96,8 @@ UPSTREAMS: dict[str, UpstreamRow] = {
         base_url="https://api.anthropic.com",
         key_names=("ANTHROPIC_API_KEY",),
         key_demanded=True,
-        quirks=Quirks(cache_control=True),
+        # Structured outputs take a subset of JSON Schema. Source: platform.claude.com, "Structured outputs".
+        quirks=Quirks(cache_control=True, strict_schemas=True),
         counting="anthropic",
     ),
     "gemini": UpstreamRow(

@@ -84,9 +84,16 @@ def test_leading_system_text_goes_to_its_field() -> None:
     assert body(say("system", "a"), say("user", "x"))["system"] == "a"
     found = body(say("system", TextPart("a", CACHED), ""), say("developer", "b"), say("user", "x"))
     assert found["system"] == [{**text("a"), "cache_control": {"type": "ephemeral"}}, text("b")]
-    call = encode(say("system", ImagePart(url="http://x")), say("user", "x"))
+    call = encode(say("system", RefusalPart("no")), say("user", "x"))
     assert "system" not in json.loads(call.body)
-    assert call.dropped == ("messages[0] ImagePart in a system message",)
+    assert call.dropped == ("messages[0] RefusalPart in a system message",)
+
+
+@pytest.mark.parametrize("role", ["system", "assistant"])
+def test_media_out_of_place_are_refused_by_name(role: Role) -> None:
+    for leading in ((), (say("user", "q"),)):
+        with pytest.raises(Unsupported, match="ImagePart"):
+            encode(*leading, say(role, ImagePart(url="http://x")), say("user", "x"))
 
 
 def test_later_system_text_is_folded_and_never_hoisted() -> None:
@@ -187,8 +194,8 @@ def test_other_parts() -> None:
     call = encode(say("user", "q", own, OpaquePart("openai-responses", "item_reference", Json("{}"))))
     assert json.loads(call.body)["messages"][0]["content"][1] == {"type": "server_tool_use"}
     assert call.dropped == ("messages[0] item_reference",)
-    call = encode(say("user", "q"), say("assistant", "a", ImagePart(url="http://x")))
-    assert call.dropped == ("messages[1] ImagePart of the assistant",)
+    with pytest.raises(Unsupported, match="video_url"):
+        encode(say("user", "q", OpaquePart("openai-chat", "video_url", Json("{}"))))
     with pytest.raises(Unsupported):
         encode(say("user", AudioPart("QQ==", "wav")))
     cited = TextPart("a", citations=Json("[]"))

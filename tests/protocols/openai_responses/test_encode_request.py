@@ -180,7 +180,7 @@ class TestMessages:
             AudioPart("QQ==", "mp3"),
             RefusalPart("no"),
             OpaquePart("openai-responses", "input_video", Json('{"type":"input_video"}')),
-            OpaquePart("anthropic", "container_upload", Json("{}")),
+            OpaquePart("anthropic", "fallback", Json("{}")),
             ThinkingPart("x"),
         )
         body = encode(Message("user", parts))
@@ -199,7 +199,7 @@ class TestMessages:
             {"type": "input_video"},
         ]
         assert body["dropped"] == [
-            "messages[0][12] container_upload",
+            "messages[0][12] fallback",
             "messages[0][13] (ThinkingPart out of its place)",
         ]
 
@@ -212,7 +212,6 @@ class TestMessages:
             ToolCallPart("c2", "p", "raw", custom=True),
             OpaquePart("openai-responses", "web_search_call", Json('{"type":"web_search_call"}')),
             OpaquePart("anthropic", "server_tool_use", Json("{}")),
-            ImagePart(url="x"),
             TextPart("z"),
         )
         body = encode(message)
@@ -234,7 +233,7 @@ class TestMessages:
                 "content": [{"type": "output_text", "text": "z", "annotations": []}],
             },
         ]
-        assert body["dropped"] == ["messages[0][6] server_tool_use", "messages[0][7] (ImagePart of the assistant)"]
+        assert body["dropped"] == ["messages[0][6] server_tool_use"]
         assert items(said(TextPart(""))) == []
 
     def test_results(self) -> None:

@@ -11,9 +11,10 @@ from itertools import takewhile
 from msgspec import Raw
 
 from strom.core.errors import Unsupported
-from strom.core.messages import Request, Sampling
+from strom.core.messages import Request, ResponseFormat, Sampling
 from strom.protocols.anthropic_messages import schema
 from strom.protocols.anthropic_messages.decode_request import BILLING_EXTRA
+from strom.protocols.anthropic_messages.encode_format import fitted_schema
 from strom.protocols.anthropic_messages.encode_tools import NAME, ToolPlan
 from strom.protocols.anthropic_messages.encode_turns import TurnEncoder
 from strom.protocols.codec import Headers, Target, UpstreamCall
@@ -164,9 +165,14 @@ class _RequestEncoder:
             output["effort"] = effort
         wanted = self._request.response_format
         if wanted is not None and wanted.kind == "json_schema" and self._target.quirks.response_format:
-            output["format"] = {"type": "json_schema", "schema": Raw((wanted.schema or "{}").encode())}
+            output["format"] = {"type": "json_schema", "schema": self._schema(wanted)}
         if output:
             members["output_config"] = output
+
+    def _schema(self, wanted: ResponseFormat) -> Raw:
+        if self._target.quirks.strict_schemas and not self._native:
+            return fitted_schema(wanted.schema, self._dropped)
+        return Raw((wanted.schema or "{}").encode())
 
     def _effort(self, thinking: dict[str, object] | None) -> str | None:
         wanted = self._request.reasoning.effort if self._request.reasoning else ""

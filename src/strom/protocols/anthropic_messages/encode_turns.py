@@ -75,7 +75,7 @@ class TurnEncoder:
                     if part.text:
                         blocks.append(schema.TextOut(part.text, marker(part.cache_control)))
                 else:
-                    self._dropped.append(f"messages[{at}] {type(part).__name__} in a system message")
+                    self._leave_out(part, f"messages[{at}]", "in a system message")
         return blocks
 
     def _append(self, role: str, blocks: list[schema.BlockOut]) -> None:
@@ -93,6 +93,9 @@ class TurnEncoder:
             case "assistant":
                 return "assistant", self._blocks(message.parts, where, assistant=True)
             case "system" | "developer":
+                for part in message.parts:
+                    if not isinstance(part, TextPart):
+                        self._leave_out(part, where, "in a system message")
                 blocks = self._blocks([part for part in message.parts if isinstance(part, TextPart)], where)
                 keep = self._native_system and not (self._turns and _has_calls(self._turns[-1]))
                 return "system" if keep else "user", blocks
@@ -109,9 +112,17 @@ class TurnEncoder:
 
     def _assistant_block(self, part: Part, where: str) -> schema.BlockOut | None:
         if isinstance(part, ImagePart | DocumentPart):
-            self._dropped.append(f"{where} {type(part).__name__} of the assistant")
+            self._leave_out(part, where, "of the assistant")
             return None
         return self._block(part, where)
+
+    def _leave_out(self, part: Part, where: str, place: str = "") -> None:
+        """Names it; raises Unsupported for what the model would have to see or hear."""
+        kind = part.kind if isinstance(part, OpaquePart) else type(part).__name__
+        what = f"{kind} {place}" if place else kind
+        if isinstance(part, ImagePart | DocumentPart | AudioPart) or (isinstance(part, OpaquePart) and part.is_medium):
+            raise Unsupported(f"{where}: {what} cannot be sent to an Anthropic backend.", param=where)
+        self._dropped.append(f"{where} {what}")
 
     def _block(self, part: Part, where: str) -> schema.BlockOut | None:
         match part:
@@ -127,13 +138,11 @@ class TurnEncoder:
                 return self._result(part, where)
             case ThinkingPart():
                 return self._thinking(part, where)
-            case OpaquePart(protocol, kind, json):
-                if protocol == NAME:
-                    return Raw(json.text.encode())
-                self._dropped.append(f"{where} {kind}")
+            case OpaquePart(protocol, _, json) if protocol == NAME:
+                return Raw(json.text.encode())
+            case OpaquePart() | AudioPart():
+                self._leave_out(part, where)
                 return None
-            case AudioPart():
-                raise Unsupported(f"{where}: audio cannot be sent to an Anthropic backend.", param=where)
             case _:
                 assert_never(part)
 

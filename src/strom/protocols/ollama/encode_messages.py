@@ -94,7 +94,11 @@ class MessagesOut:
     # --- system texts ---
 
     def _system(self, message: Message, where: str) -> None:
-        text, _ = self._contents(message.parts, where, "\n\n")
+        text, images = self._contents(message.parts, where, "\n\n")
+        if images:
+            raise Unsupported(
+                f"{where}: an image in a system message cannot be sent to an Ollama backend.", param="messages"
+            )
         if not text:
             return
         last = self._out[-1] if self._out else None
@@ -185,6 +189,8 @@ class MessagesOut:
             case AudioPart():
                 raise Unsupported(f"{where}: audio cannot be sent to an Ollama backend.", param="messages")
             case OpaquePart(_, kind, _):
+                if part.is_medium:
+                    raise Unsupported(f"{where}: {kind} cannot be sent to an Ollama backend.", param="messages")
                 self._losses.add(f"{where} {kind}")
                 return ""
             case ThinkingPart() | ToolCallPart() | ToolResultPart():

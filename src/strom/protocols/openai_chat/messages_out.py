@@ -96,6 +96,7 @@ class MessagesOut:
 
     def __init__(self, protocol: str, quirks: Quirks, names: ToolNames, dropped: Dropped) -> None:
         self._native = protocol == ORIGIN
+        self._own_files = protocol.startswith("openai")  # Chat and Responses share their file ids
         self._quirks = quirks
         self._names = names
         self._dropped = dropped
@@ -150,13 +151,11 @@ class MessagesOut:
                 document = _document_text(part) if isinstance(part, DocumentPart) else None
                 if document is not None:
                     return document
-                if not self._quirks.images:
-                    self._dropped.add("images in tool results")
-                    return "[attachment left out]"
+                self._need_attachments("images and documents in tool results")
                 attached.append(part)
                 return PLACEHOLDERS[type(part)]
             case OpaquePart():
-                self._dropped.add(f"{part.kind} in a tool result")
+                self._leave_out(part, f"{part.kind} in a tool result")
                 return ""
 
     def _content(self, parts: tuple[Part, ...]) -> Content:
@@ -182,8 +181,10 @@ class MessagesOut:
                 return self._part_json(_Part("input_audio", input_audio=_Audio(data, form)), None)
             case OpaquePart(protocol, kind, json):
                 if protocol == ORIGIN and self._native:
+                    if part.is_medium:
+                        self._need_attachments(kind)
                     return msgspec.Raw(json.text.encode())
-                self._dropped.add(kind)
+                self._leave_out(part, kind)
                 return None
             case ThinkingPart() | ToolCallPart() | ToolResultPart():
                 return None  # have no place in content
@@ -200,13 +201,18 @@ class MessagesOut:
         if text is not None:
             return self._part_json(_Part("text", text), part.cache_control)
         self._need_attachments("documents")
-        if part.file_id and self._native:
+        if part.file_id and self._own_files:
             file = _File(part.name, file_id=part.file_id)
         elif part.data:
             file = _File(part.name or "document.pdf", f"data:{part.media_type or 'application/pdf'};base64,{part.data}")
         else:
             raise Unsupported("A document given by URL or file id cannot be sent to this backend.", param="messages")
         return self._part_json(_Part("file", file=file), part.cache_control)
+
+    def _leave_out(self, part: OpaquePart, what: str) -> None:
+        if part.is_medium:
+            raise Unsupported(f"{what} cannot be sent to this backend.", param="messages")
+        self._dropped.add(what)
 
     def _need_attachments(self, what: str) -> None:
         if not self._quirks.images:
@@ -232,9 +238,11 @@ class MessagesOut:
         text = "".join(part.text for part in said if isinstance(part, TextPart | RefusalPart))
         for part in said:
             if isinstance(part, OpaquePart):
-                self._dropped.add(part.kind)
+                self._leave_out(part, part.kind)
             elif isinstance(part, TextPart):
                 self._wants_marker(part.cache_control)
+        if any(isinstance(part, ImagePart | DocumentPart | AudioPart) for part in message.parts):
+            raise Unsupported("Media in an assistant message cannot be sent to this backend.", param="messages")
         calls = [self._call(part) for part in message.parts if isinstance(part, ToolCallPart)]
         if not text and not calls:
             return []

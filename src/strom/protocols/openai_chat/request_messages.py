@@ -159,6 +159,14 @@ def _call(shape: HistoryCall) -> ToolCallPart:
 
 
 def _result(shape: ChatMessage, call_id: str) -> ToolResultPart:
-    parts = _content(shape)
-    fitting = tuple(p for p in parts if isinstance(p, TextPart | ImagePart | DocumentPart | OpaquePart))
-    return ToolResultPart(call_id, fitting, name=shape.name or "")
+    return ToolResultPart(call_id, tuple(_result_part(part) for part in _content(shape)), name=shape.name or "")
+
+
+def _result_part(part: Part) -> TextPart | ImagePart | DocumentPart | OpaquePart:
+    match part:
+        case TextPart() | ImagePart() | DocumentPart() | OpaquePart():
+            return part
+        case RefusalPart(text):
+            return TextPart(text)
+        case _:
+            raise BadRequest("A tool message holds text, images and files only.", param="messages")

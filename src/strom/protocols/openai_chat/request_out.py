@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from strom.core.errors import BadRequest, Unsupported
+from strom.core.json_schema import strict_form
 from strom.core.messages import Reasoning, Request, ResponseFormat
 from strom.protocols.codec import Quirks, Target, UpstreamCall
 from strom.protocols.openai_chat.messages_out import MessagesOut
@@ -21,6 +22,7 @@ PATH = "/v1/chat/completions"
 ORIGIN = "openai-chat"
 JSON = msgspec.json.Encoder().encode
 _STREAM_USAGE = b'{"include_usage":true}'
+_BINDING = frozenset(("anthropic", "ollama"))
 _BUDGETS = ((2048, "low"), (8192, "medium"), (24576, "high"))
 
 
@@ -80,7 +82,7 @@ def _wishes(request: Request, quirks: Quirks, dropped: Dropped) -> dict[str, byt
     members = {}
     if request.response_format is not None:
         if quirks.response_format:
-            members["response_format"] = JSON(_format(request.response_format))
+            members["response_format"] = JSON(_format(_bound(request, request.response_format, quirks)))
         else:
             dropped.add("response_format")
     effort = _effort(request.reasoning)
@@ -91,6 +93,17 @@ def _wishes(request: Request, quirks: Quirks, dropped: Dropped) -> dict[str, byt
     if request.verbosity:
         members["verbosity"] = JSON(request.verbosity)
     return members
+
+
+def _bound(request: Request, wanted: ResponseFormat, quirks: Quirks) -> ResponseFormat:
+    """Anthropic's and Ollama's schemas bind the answer without a word more; here `strict` says so, for those that fit it."""
+    if not quirks.strict_schemas or request.protocol not in _BINDING or wanted.kind != "json_schema":
+        return wanted
+    try:
+        strict = strict_form(wanted.schema)
+    except ValueError as error:
+        raise BadRequest(f"response_format: {error}", param="response_format") from None
+    return wanted if strict is None else msgspec.structs.replace(wanted, schema=strict, strict=True)
 
 
 def _format(wanted: ResponseFormat) -> _Format:

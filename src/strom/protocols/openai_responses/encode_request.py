@@ -12,8 +12,9 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw
 
-from strom.core.errors import Unsupported
-from strom.core.messages import Reasoning, Request
+from strom.core.errors import BadRequest, Unsupported
+from strom.core.json_schema import strict_form
+from strom.core.messages import Reasoning, Request, ResponseFormat
 from strom.protocols.codec import Target, UpstreamCall
 from strom.protocols.openai_responses import carry
 from strom.protocols.openai_responses.items_out import ItemEncoder, legal_call_id
@@ -33,6 +34,7 @@ _UNCARRIED = (
     "logit_bias",
     "logprobs",
 )
+_BINDING = frozenset(("anthropic", "ollama"))
 _EFFORT_BELOW = ((2_048, "low"), (8_192, "medium"), (24_576, "high"))
 """Thinking budgets and the effort they amount to. Source: protocol-facts.md section 6.6."""
 
@@ -59,7 +61,9 @@ class _RequestEncoder:
         if sampling.n is not None and sampling.n > 1:
             raise Unsupported("n > 1 cannot be sent to a Responses backend: ask several times.", param="n")
         members: Wire = {"model": self._target.model}
-        instructions, items = ItemEncoder(self._target, self._tools, self._dropped).encode(request.messages)
+        instructions, items = ItemEncoder(
+            self._target, self._tools, self._dropped, own_files=self._request.protocol.startswith("openai")
+        ).encode(request.messages)
         if instructions:
             members["instructions"] = instructions
         members["input"] = items
@@ -116,12 +120,23 @@ class _RequestEncoder:
         wire: Wire = {}
         if self._request.response_format is not None:
             if self._target.quirks.response_format:
-                wire["format"] = format_json(self._request.response_format)
+                wire["format"] = format_json(self._bound(self._request.response_format))
             else:
                 self._dropped.append("response_format")
         if self._request.verbosity:
             wire["verbosity"] = self._request.verbosity
         return wire or None
+
+    def _bound(self, wanted: ResponseFormat) -> ResponseFormat:
+        """Anthropic's and Ollama's schemas bind the answer without a word more; here `strict` says so, for those that fit."""
+        fits = self._target.quirks.strict_schemas and self._request.protocol in _BINDING
+        if not fits or wanted.kind != "json_schema":
+            return wanted
+        try:
+            strict = strict_form(wanted.schema)
+        except ValueError as error:
+            raise BadRequest(f"response_format: {error}", param="response_format") from None
+        return wanted if strict is None else msgspec.structs.replace(wanted, schema=strict, strict=True)
 
     def _put_extras(self, members: Wire) -> None:
         if not self._native:

@@ -44,16 +44,22 @@ def legal_call_id(call_id: str) -> str:
 
 
 class ItemEncoder:
-    def __init__(self, target: Target, tools: ToolPlan, dropped: list[str]) -> None:
+    """`own_files`: the request came in one of OpenAI's protocols, which share their file ids."""
+
+    def __init__(self, target: Target, tools: ToolPlan, dropped: list[str], *, own_files: bool) -> None:
         self._quirks = target.quirks
         self._tools = tools
         self._dropped = dropped
-        self._parts = PartEncoder(target.quirks, dropped)
+        self._parts = PartEncoder(target.quirks, dropped, own_files=own_files)
         self._thinking_dropped = False
 
     def encode(self, messages: tuple[Message, ...]) -> tuple[str, list[Item]]:
         """(instructions, input)."""
         leading = list(takewhile(lambda message: message.role == "system", messages))
+        for at, message in enumerate(leading):
+            for part in message.parts:
+                if not isinstance(part, TextPart):
+                    self._parts.leave_out(part, f"messages[{at}]", "in a system message")
         items: list[Item] = []
         for at, message in enumerate(messages[len(leading) :], len(leading)):
             items.extend(self._message(message, f"messages[{at}]"))
@@ -132,13 +138,13 @@ class ItemEncoder:
                 return self._call(part)
             case ThinkingPart():
                 return self._thinking(part)
-            case OpaquePart(protocol, kind, json):
+            case OpaquePart(protocol, _, json):
                 if protocol == NAME:
                     return Raw(json.text.encode())
-                self._dropped.append(f"{where} {kind}")
+                self._parts.leave_out(part, where)
                 return None
             case ImagePart() | DocumentPart() | AudioPart() | ToolResultPart():
-                self._dropped.append(f"{where} ({type(part).__name__} of the assistant)")
+                self._parts.leave_out(part, where, "of the assistant")
                 return None
 
     def _call(self, part: ToolCallPart) -> Item:
