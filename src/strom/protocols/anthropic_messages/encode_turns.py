@@ -49,6 +49,7 @@ class TurnEncoder:
         self._tools = tools
         self._dropped = dropped
         self._media = MediaEncoder(dropped, native=request.protocol == NAME, images=target.quirks.images)
+        self._blind = not target.quirks.images
         self._native_system = request.protocol == NAME and target.quirks.mid_system
         self._turns: list[schema.TurnOut] = []
 
@@ -138,7 +139,7 @@ class TurnEncoder:
                 return self._result(part, where)
             case ThinkingPart():
                 return self._thinking(part, where)
-            case OpaquePart(protocol, _, json) if protocol == NAME:
+            case OpaquePart(protocol, _, json) if protocol == NAME and not (self._blind and part.is_medium):
                 return Raw(json.text.encode())
             case OpaquePart() | AudioPart():
                 self._leave_out(part, where)

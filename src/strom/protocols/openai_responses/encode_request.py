@@ -61,9 +61,9 @@ class _RequestEncoder:
         if sampling.n is not None and sampling.n > 1:
             raise Unsupported("n > 1 cannot be sent to a Responses backend: ask several times.", param="n")
         members: Wire = {"model": self._target.model}
-        instructions, items = ItemEncoder(
-            self._target, self._tools, self._dropped, own_files=self._request.protocol.startswith("openai")
-        ).encode(request.messages)
+        own_files = request.protocol.startswith("openai")
+        encoder = ItemEncoder(self._target, self._tools, self._dropped, own_files=own_files)
+        instructions, items = encoder.encode(request.messages)
         if instructions:
             members["instructions"] = instructions
         members["input"] = items
