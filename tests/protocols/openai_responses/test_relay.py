@@ -25,6 +25,7 @@ from tests.protocols.openai_responses.frames import (
     event,
     message,
     numbered,
+    part_added,
     plain,
     request,
     response,
@@ -52,6 +53,12 @@ def split_frames(data: bytes) -> list[bytes]:
 def data_of(frame: bytes) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(frame.partition(b"data: ")[2])
     return data
+
+
+def of_one_message(text: str, *deltas: bytes) -> list[bytes]:
+    """A whole, legal stream of one message with these deltas."""
+    head, tail = plain(text)[:4], plain(text)[-4:]
+    return split_frames(numbered(head[0], *head[2:], *deltas, *tail))
 
 
 def off() -> None:
@@ -114,8 +121,7 @@ class TestUntouched:
 
     def test_the_quick_way_counts_the_same(self) -> None:
         texts = ["a", "bc", "d\ne", "f", "\u20ac", "g"]
-        frames = [created(), added(0, message()), *(delta(0, text) for text in texts), ended(output=[message()])]
-        pieces = split_frames(numbered(*frames))
+        pieces = of_one_message("".join(texts), *(delta(0, text) for text in texts))
         out, relay = relay_frames(*pieces, block=off)
         whole, blind = relay_frames(b"".join(pieces), block=off)
         assert out == whole == b"".join(pieces)
@@ -136,12 +142,12 @@ class TestNumbers:
 
     def test_the_quick_way_renumbers(self) -> None:
         deltas = [delta(0, text) for text in ("a", "b\n", '"c', "d", "e")]
-        frames = split_frames(numbered(created(), added(0, message()), *deltas, ended(output=[message()])))
+        frames = of_one_message('ab\n"cde', *deltas)
         relay = new_relay()
         out = relay.feed(frames[0]) + relay.heartbeat() + b"".join(map(relay.feed, frames[1:]))
         numbers = [data_of(frame)["sequence_number"] for frame in split_frames(out)]
         assert numbers == list(range(len(frames) + 1))
-        assert [data_of(f).get("delta") for f in split_frames(out)][3:8] == ["a", "b\n", '"c', "d", "e"]
+        assert [data_of(f).get("delta") for f in split_frames(out)][4:9] == ["a", "b\n", '"c', "d", "e"]
         assert relay.evidence.output_characters == 7
 
     def test_padding_survives_renumbering(self) -> None:
@@ -149,12 +155,12 @@ class TestNumbers:
             delta(0, text).replace(b"}\n", b', "obfuscation": "%b"}\n' % padding)
             for text, padding in (("a", b"xY1"), ("b", b"Zz9z"), ("c", b"q"))
         ]
-        frames = split_frames(numbered(created(), added(0, message()), *deltas, ended(output=[message()])))
+        frames = of_one_message("abc", *deltas)
         untouched, _ = relay_frames(*frames, block=off)
         assert untouched == b"".join(frames)
         relay = new_relay()
         out = relay.feed(frames[0]) + relay.heartbeat() + b"".join(map(relay.feed, frames[1:]))
-        assert [data_of(f).get("obfuscation") for f in split_frames(out)][3:6] == ["xY1", "Zz9z", "q"]
+        assert [data_of(f).get("obfuscation") for f in split_frames(out)][4:7] == ["xY1", "Zz9z", "q"]
 
     def test_before_the_beginning_a_heartbeat_is_a_comment(self) -> None:
         relay = new_relay(block=off)
@@ -206,8 +212,8 @@ class TestRepairs:
         )
         bare = frame.replace(b'"type": "response.output_text.delta", ', b"")
         assert bare != frame
-        out, _ = relay_frames(created(), added(0, message()), bare)
-        assert data_of(split_frames(out)[2])["type"] == "response.output_text.delta"
+        out, _ = relay_frames(created(), added(0, message()), part_added(0), bare)
+        assert data_of(split_frames(out)[3])["type"] == "response.output_text.delta"
 
     def test_a_short_beginning_is_filled_up(self) -> None:
         short = event("response.created", response={"id": "resp_7", "object": "response", "status": "in_progress"})

@@ -33,6 +33,7 @@ from strom.core.fold import fold
 from strom.core.messages import OpaquePart, Part, RefusalPart, Reply, TextPart, ThinkingPart, ToolCallPart
 from strom.protocols.codec import Quirks, ReplyContext
 from strom.protocols.openai_responses import repair
+from strom.protocols.openai_responses.completing import with_all_arguments
 from strom.protocols.openai_responses.decoder import Decoder
 from strom.protocols.openai_responses.encoder import Encoder
 from strom.protocols.openai_responses.meanings import is_full_usage
@@ -163,7 +164,7 @@ def _citations(index: int, part: TextPart) -> Iterator[Event]:
 
 
 def relay_reply(body: bytes, context: ReplyContext, events: list[Event]) -> bytes:
-    """The body with the routing block as its last member; usage, id and status only where it lacks them."""
+    """The body with the routing block as its last member; usage, id, status and arguments only where it lacks them."""
     try:
         members = members_of(body)
     except ValueError:  # it came as a stream
@@ -175,6 +176,9 @@ def relay_reply(body: bytes, context: ReplyContext, events: list[Event]) -> byte
         if not is_full_usage(members.get("usage", Raw())):
             changes["usage"] = bytes(whole["usage"])
         body = bytes(repair.changed(Raw(body), changes))
+    output = with_all_arguments(read(RESPONSE, body).output or [], lambda view, place: "{}")
+    if output is not None:
+        body = bytes(repair.changed(Raw(body), {"output": output}))
     block = context.block()
     return body if block is None else append_member(body, context.block_name, block)
 
