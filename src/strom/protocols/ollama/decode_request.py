@@ -40,9 +40,10 @@ Wire = TypeVar("Wire", bound=schema.CommonIn)
 def decode_chat(body: bytes) -> Request:
     """Raises BadRequest."""
     wire = _read(_CHAT, body)
-    members = split(body)
     messages = tuple(HistoryReader().read(wire.messages or []))
     tools = tuple(_tool(at, raw) for at, raw in enumerate(wire.tools or ()))
+    _require_utf8(body)
+    members = split(body)
     extras = [pair for pair in members.items() if pair[0] not in _CHAT_MEMBERS]
     return _request(wire, messages, tools, _extras(extras, members))
 
@@ -50,6 +51,7 @@ def decode_chat(body: bytes) -> Request:
 def decode_generate(body: bytes) -> Request:
     """Raises BadRequest."""
     wire = _read(_GENERATE, body)
+    _require_utf8(body)
     members = split(body)
     messages: list[Message] = []
     if wire.prompt or wire.images or wire.suffix:
@@ -69,6 +71,14 @@ def _read(decoder: msgspec.json.Decoder[Wire], body: bytes) -> Wire:
     if not wire.model:
         raise BadRequest("model is required", param="model")
     return wire
+
+
+def _require_utf8(body: bytes) -> None:
+    """Names, and members that nobody reads, are not checked by the decoder; a relay would send them on."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"The request body is not valid: {error}") from None
 
 
 def _request(

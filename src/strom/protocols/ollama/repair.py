@@ -72,13 +72,16 @@ def with_text(raw: bytes, form: Form, text: str) -> bytes:
 
 
 def understood(raw: bytes) -> schema.Line | None:
-    """A legal JSON object that is no line: what can be said of its end, and nothing else; None for what is no object."""
+    """A legal JSON object that is no line: what can be said of its end, and nothing else.
+
+    None for what is no object, and for an end that cannot be understood: a client would take it for one.
+    """
     if not _is_utf8(raw):
         return None
     try:
         ending = schema.ENDING.decode(raw)
     except (msgspec.DecodeError, RecursionError):
-        return schema.Line() if _is_object(raw) else None
+        return schema.Line() if _goes_on(raw) else None
     return schema.Line(done=ending.done, done_reason=ending.done_reason, error=ending.error)
 
 
@@ -90,12 +93,15 @@ def _is_utf8(raw: bytes) -> bool:
     return True
 
 
-def _is_object(raw: bytes) -> bool:
-    """By another parser, which takes numbers of any size and halves of surrogate pairs. Bytes it would guess a coding for."""
+def _goes_on(raw: bytes) -> bool:
+    """Whether it is an object that ends nothing, by another parser, which takes numbers of any size and halves of surrogate
+    pairs. Of bytes it would guess the coding.
+    """
     try:
-        return isinstance(json.loads(raw.decode()), dict)
+        value = json.loads(raw.decode())
     except (ValueError, RecursionError):
         return False
+    return isinstance(value, dict) and not value.get("done") and not value.get("error")
 
 
 def _are_legal(calls: list[schema.CallIn] | None) -> bool:
