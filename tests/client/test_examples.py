@@ -18,6 +18,8 @@ SAYS = {
     "structured": "none:",
     "session": "5 messages",
     "many": "moon.",
+    "workflow_stream": "[stop, ",
+    "workflow_agent": "[1 rounds, ",
 }
 
 

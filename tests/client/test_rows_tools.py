@@ -216,6 +216,12 @@ def test_m63_ten_rounds_then_one_without_tools() -> None:
     assert "tools" not in rig.bodies()[10]
 
 
+def test_m63_no_rounds_means_no_tools_any_more() -> None:
+    rig = Rig([text_answer("enough")])
+    completed(rig.play(tools=[lambda: "never"], max_rounds=0))
+    assert "tools" not in rig.bodies()[0]
+
+
 def test_m63_without_a_final_round_the_cap_is_an_error() -> None:
     def f() -> str:
         return "again"

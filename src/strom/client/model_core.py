@@ -99,6 +99,7 @@ class ModelCore:
             config=config,
             tools=tools,
             shape=None if into is None else shape_of(into),
+            last_round=options.get("max_rounds") == 0,
         )
         job = self._job(wish, options, whole=whole)
         job = msgspec.structs.replace(

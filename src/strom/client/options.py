@@ -61,7 +61,7 @@ class CallOptions(TypedDict, total=False):
     run_tools: bool
     """False: the calls are the answer. Default True."""
     max_rounds: int | None
-    """Rounds of tool calls, default 10; None: no limit."""
+    """Rounds of tool calls, default 10; None: no limit; 0: tools of earlier turns are known, but none may be called."""
     final_round: bool
     """After the last round, one more request without tools (default); False: an error."""
     parallel_tools: int
