@@ -16,6 +16,7 @@ from strom.core.errors import InvalidStreamEvent, StromError
 from strom.core.events import Event
 from strom.core.evidence import Evidence
 from strom.gateway.failures import explain, name_silence, redirected
+from strom.gateway.responses import upstream_id
 from strom.gateway.structured import AnswerCheck, CheckedDecoder
 from strom.protocols.codec import Codec, StreamDecoder, ToolName
 from strom.transport.types import Headers, TransportFailure, UpstreamExchange
@@ -246,4 +247,6 @@ class UpstreamAttempt:
         """What the error that the upstream answered with stands for, as far as its body has come."""
         if 300 <= self.status < 400:
             return redirected(self.endpoint.upstream.name, self.status)
-        return self.codec.decode_error(self.status, self.response_headers, b"".join(self._body))
+        error = self.codec.decode_error(self.status, self.response_headers, b"".join(self._body))
+        error.headers += upstream_id(self.response_headers)
+        return error

@@ -42,7 +42,7 @@ from strom.gateway.opening import Opening
 from strom.gateway.outgoing import build_outgoing
 from strom.gateway.pipes import FoldPipe, StreamPipe, TranscodePipe
 from strom.gateway.replying import make_context
-from strom.gateway.responses import respond_error, stream_headers, whole_headers
+from strom.gateway.responses import respond_error, stream_headers, upstream_id, whole_headers
 from strom.gateway.services import Services
 from strom.protocols.codec import Codec, StreamEncoder
 from strom.transport.types import Exchange, Headers
@@ -444,11 +444,12 @@ class Call:
         return held
 
     def _passed_headers(self, attempt: UpstreamAttempt) -> Headers:
-        """Rate-limit headers of an upstream that speaks the client's protocol."""
+        """The upstream's id of the request; rate-limit headers of an upstream that speaks the client's protocol."""
+        passed = upstream_id(attempt.response_headers)
         if attempt.codec is not self.codec:
-            return []
+            return passed
         prefixes = self.codec.forward_response_headers
-        return [field for field in attempt.response_headers if field[0].startswith(prefixes)]
+        return passed + [field for field in attempt.response_headers if field[0].startswith(prefixes)]
 
     # -- clocks --
 

@@ -20,6 +20,18 @@ def id_headers(protocol: str, trace_id: str) -> Headers:
     return headers
 
 
+UPSTREAM_ID = b"x-strom-upstream-request-id"
+"""What the upstream calls this request: for a question to its operator. Ours stands in `request-id` and `x-request-id`."""
+_UPSTREAM_NAMES = (b"request-id", b"x-request-id")
+"""Source: protocol-facts.md section 3.4 (Anthropic); OpenAI's API reference, "Debugging requests"."""
+
+
+def upstream_id(headers: Headers) -> Headers:
+    """The upstream's own id as a field for the client; nothing where it gave none."""
+    value = next((value for name, value in headers if name in _UPSTREAM_NAMES), b"")
+    return [(UPSTREAM_ID, value[:200])] if value else []
+
+
 def stream_headers(codec: Codec, trace_id: str) -> Headers:
     """Head of a streamed reply: nobody on the way may buffer, store or compress it."""
     return [
@@ -40,6 +52,7 @@ def respond_error(exchange: Exchange, codec: Codec, error: StromError, trace_id:
     headers = whole_headers(codec, trace_id)
     known = {name for name, _ in headers}
     headers += [field for field in encoded.headers if field[0] not in known]
-    headers += [field for field in error.headers if field[0] == b"allow"]
+    known = {name for name, _ in headers}
+    headers += [field for field in error.headers if field[0] in (b"allow", UPSTREAM_ID) and field[0] not in known]
     exchange.respond(encoded.status, headers, encoded.body)
     return encoded.status
