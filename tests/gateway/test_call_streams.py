@@ -272,3 +272,25 @@ def test_a_defect_of_ours_fails_this_call_only(caplog: pytest.LogCaptureFixture)
     assert rig.upstream().aborted
     assert "ZeroDivisionError" in caplog.text
     assert b"ZeroDivision" not in exchange.body_out
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_the_sentinel_s_line_is_proof_though_the_connection_breaks_behind_it(front: str) -> None:
+    rig = Rig()
+    exchange = begin(rig, front)
+    rig.upstream().read(FINISH)
+    rig.upstream().read(b"data: [DONE]\n")
+    rig.upstream().fail(TransportFailure("cut", "reset", sent=True))
+    assert exchange.state == "finished"
+    assert rig.record.status == "completed"
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("block", [b'xxdata: {"choices":[]}\n\n', b'{"error": {"message": "boom"}}\n\n', b"error: broken\n\n"])
+def test_a_block_of_no_known_field_is_not_skipped_in_silence(front: str, block: bytes) -> None:
+    rig = Rig()
+    exchange = begin(rig, front)
+    rig.upstream().read(block)
+    assert exchange.state == "finished"
+    assert data_objects(exchange.body_out)[-1]["error"]["message"]
+    assert rig.record.status == "failed"

@@ -60,7 +60,7 @@ def test_a_mark_before_a_blank_line() -> None:
 
 
 def test_what_only_begins_like_a_mark() -> None:
-    assert data(b"\xef", b"data: a\n\n", b"data: b\n\n") == [b"b"]
+    assert data(b"\xef", b"data: a\n\n", b"data: b\n\n") == [b"\xefdata: a", b"b"]
 
 
 def test_pending() -> None:

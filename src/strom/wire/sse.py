@@ -16,8 +16,15 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 BOM = b"\xef\xbb\xbf"
 
 
+_OTHER_FIELDS = frozenset((b"", b"id", b"retry"))
+_SHORT_LINE_BYTES = 64
+
+
 class Frame(NamedTuple):
     """`data`: the data lines joined with LF, None where the block has none (comments, ids). `event`: b"" when unnamed.
+
+    A block of nothing but fields that do not exist (a server that writes bare JSON, or `error: …`) has its text as `data`:
+    the protocol then says what it is, and that is never a keep-alive (streams.md section 10).
 
     `raw`: the block's bytes including its closing blank line.
     """
@@ -70,6 +77,15 @@ class SseParser:
     def pending(self) -> bytes:
         """Bytes of an event that is not closed by a blank line yet."""
         return bytes(self._buffer)
+
+    @property
+    def pending_line(self) -> bytes:
+        """The one short line that has come whole of an event that is not closed yet; b"" when that is not all there is."""
+        buffer = self._buffer
+        if not 0 < len(buffer) <= _SHORT_LINE_BYTES or buffer[-1] not in b"\r\n":
+            return b""
+        line = bytes(buffer).rstrip(b"\r\n")
+        return b"" if b"\n" in line or b"\r" in line else line
 
     def _trim_start(self, data: bytes) -> bytes:
         if self._swallow_lf and data:
@@ -124,15 +140,20 @@ def _frame(raw: bytes) -> Frame:
         at = raw.find(b"\n")
         if raw.startswith(b"\ndata: ", at):
             return Frame(raw[at + 7 : -2], raw[7:at], raw)
-    event, data = b"", None
+    return _frame_by_lines(raw)
+
+
+def _frame_by_lines(raw: bytes) -> Frame:
+    event, data, foreign = b"", None, False
     for line in raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
         name, _, value = line.partition(b":")
-        if not line or not name:
-            continue
-        if value.startswith(b" "):
-            value = value[1:]
+        value = value[1:] if value.startswith(b" ") else value
         if name == b"data":
             data = value if data is None else data + b"\n" + value
         elif name == b"event":
             event = value
+        else:
+            foreign = foreign or name not in _OTHER_FIELDS
+    if data is None and foreign:
+        data = raw.strip()  # no event by the letter; but what somebody wrote there must not vanish unseen
     return Frame(data, event, raw)

@@ -24,7 +24,7 @@ from strom.protocols.openai_chat.frame_edit import FrameEdit, Members, frame, jo
 from strom.protocols.openai_chat.held import Held, HeldFrame
 from strom.protocols.openai_chat.repair import ChoiceState, Envelope, Repairer, empty_call_fragments, number_choices
 from strom.protocols.openai_chat.schema import Choice, Chunk, Delta, UsageReport, decode_chunk, has_error, is_chunk
-from strom.protocols.openai_chat.stream import DONE, KEEP_ALIVE_MODEL, undecodable, unfinished
+from strom.protocols.openai_chat.stream import DONE, KEEP_ALIVE_MODEL, is_sentinel, undecodable, unfinished
 from strom.protocols.openai_chat.usage import to_usage
 from strom.protocols.openai_chat.weights import weigh
 from strom.wire.splice import join
@@ -85,7 +85,7 @@ class ChatRelay:
         if self._ended:
             return b""
         pending = self._parser.pending.strip()
-        done = pending.startswith(b"data:") and pending[5:].strip() == DONE
+        done = is_sentinel(pending)
         clean = not pending and not self._quirks.done_required and self._all_finished()
         if done or clean:
             return self._end(DONE_FRAME)
@@ -110,6 +110,8 @@ class ChatRelay:
             out.append(self._take(frame_in))
             if self._ended:
                 break
+        if not self._ended and is_sentinel(self._parser.pending_line):
+            out.append(self._end(DONE_FRAME))
         return b"".join(out)
 
     def _take(self, came: Frame) -> bytes:

@@ -51,7 +51,7 @@ class ChatDecoder:
         if self._ended:
             return []
         pending = self._parser.pending.strip()
-        done = pending.startswith(b"data:") and pending[5:].strip() == DONE
+        done = is_sentinel(pending)
         clean = not pending and not self._quirks.done_required and self._assembler.finish is not None
         if done or clean:
             return self._complete()
@@ -71,6 +71,8 @@ class ChatDecoder:
                 break
             before = len(self._assembler.out)
             self._take(frame)
+        if not self._ended and is_sentinel(self._parser.pending_line):
+            return self._complete()
         events = self._take_events()
         if frames and not self._ended:
             self._learn(frames[-1], events[before:])
@@ -128,6 +130,11 @@ class ChatDecoder:
     def _take_events(self) -> list[Event]:
         events, self._assembler.out = self._assembler.out, []
         return events
+
+
+def is_sentinel(line: bytes) -> bool:
+    """The sentinel's line, which is proof with or without its line ends."""
+    return line.startswith(b"data:") and line[5:].strip() == DONE
 
 
 def unfinished(*, started: bool) -> IncompleteStream:
