@@ -14,7 +14,7 @@ import httpx2
 import ollama
 import openai
 
-from tests.matrix.plays import Played
+from tests.matrix.views import Answer
 
 ERRORS = (openai.APIError, anthropic.APIError, ollama.ResponseError)
 _CONTENT_TYPES = {True: "text/event-stream; charset=utf-8", False: "application/json"}
@@ -33,7 +33,7 @@ class Officials:
     """The three clients, each answered with the body of the answer that is read."""
 
     def __init__(self) -> None:
-        self._played: Played | None = None
+        self._given: Answer | None = None
         client = httpx2.Client(transport=httpx2.MockTransport(self._answer))
         keys: dict[str, Any] = {"api_key": "k", "max_retries": 0, "http_client": client}
         self.openai = openai.OpenAI(base_url="http://test/v1", **keys)
@@ -50,22 +50,22 @@ class Officials:
             ("ollama", False): self._ollama_whole,
         }
 
-    def read(self, played: Played) -> Told:
+    def read(self, given: Answer) -> Told:
         """Raises one of ERRORS when the SDK does."""
-        self._played = played
-        return self._readers[played.front, played.streamed]()
+        self._given = given
+        return self._readers[given.front, given.streamed]()
 
     def _answer(self, _: httpx2.Request) -> httpx2.Response:
-        assert self._played is not None
-        kind = _CONTENT_TYPES[self._played.streamed and self._played.status == 200]
-        return httpx2.Response(self._played.status, headers={"content-type": kind}, content=self._played.body)
+        assert self._given is not None
+        kind = _CONTENT_TYPES[self._given.streamed and self._given.status == 200]
+        return httpx2.Response(self._given.status, headers={"content-type": kind}, content=self._given.body)
 
     def _answer_ollama(self, _: httpx.Request) -> httpx.Response:
-        assert self._played is not None
-        return httpx.Response(self._played.status, content=self._played.body)
+        assert self._given is not None
+        return httpx.Response(self._given.status, content=self._given.body)
 
     def _chat_stream(self) -> Told:
-        if self._played is not None and b'"index":1,' in self._played.body.replace(b": ", b":"):
+        if self._given is not None and b'"index":1,' in self._given.body.replace(b": ", b":"):
             return self._chat_chunks()
         with self.openai.chat.completions.stream(
             model="m", messages=_MESSAGES, stream_options={"include_usage": True}

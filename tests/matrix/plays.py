@@ -14,6 +14,7 @@ from strom.protocols.codec import Quirks
 from strom.protocols.table import CODECS
 from strom.transport.memory import MemoryExchange
 from tests.gateway.rig import JSON, PATHS, SSE, Rig
+from tests.matrix.views import Answer
 from tests.recordings import Recording
 
 BEHIND = {"chat": "openai-chat", "anthropic": "anthropic", "responses": "openai-responses"}
@@ -32,15 +33,8 @@ _LINGER_S = 3.0
 class Played(NamedTuple):
     """What a client got, and what the record of the call says."""
 
-    front: str
-    streamed: bool
-    status: int
-    body: bytes
+    answer: Answer
     record: CallRecord
-
-    @property
-    def answered(self) -> bool:
-        return self.status == 200
 
 
 def quirks_of(recording: Recording) -> Quirks:
@@ -79,7 +73,7 @@ class Stage:
         (record,) = rig.records.all
         rig.records.all.clear()
         rig.client.sent.clear()
-        return Played(front, streamed, exchange.status, exchange.body_out, record)
+        return Played(Answer(front, streamed, exchange.status, exchange.body_out), record)
 
     def _answer(self) -> None:
         upstream, recording = self._rig.upstream(), self._recording

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tests.grammar import anthropic, ollama, openai_chat, openai_responses
-from tests.matrix.plays import Played
 
 Calls = list[tuple[str | None, str, Any]]
 """Id, name and parsed arguments; where they are no JSON (cut by a limit), they stand under `_raw`, as in whole Messages."""
@@ -20,6 +19,15 @@ _VARYING = ("trace_id", "timing", "attempts")
 """Members of the routing block that differ between two calls."""
 _ONLY_WHOLE = "choices other than the first"
 """A relayed Chat stream passes them all on; a whole reply folded from a stream has one, and says so."""
+
+
+class Answer(NamedTuple):
+    """What a client of the protocol `front` got; `streamed`: it had asked for a stream."""
+
+    front: str
+    streamed: bool
+    status: int
+    body: bytes
 
 
 class View(msgspec.Struct):
@@ -32,11 +40,11 @@ class View(msgspec.Struct):
     block: dict[str, Any]
 
 
-def view(played: Played, *, strict: bool) -> View:
+def view(answer: Answer, *, strict: bool) -> View:
     """Raises AssertionError where the answer breaks its protocol. `strict`: every frame of it was written by us."""
-    if played.streamed:
-        return _STREAMED[played.front](played.body, strict)
-    return _WHOLE[played.front](json.loads(played.body))
+    if answer.streamed:
+        return _STREAMED[answer.front](answer.body, strict)
+    return _WHOLE[answer.front](json.loads(answer.body))
 
 
 def assert_alike(streamed: View, whole: View) -> None:
