@@ -118,7 +118,8 @@ def test_addresses_that_are_refused_before_a_look_up(url: str) -> None:
     net = Net()
     with pytest.raises(BadRequest):
         fill(net, ImagePart(url=url))
-    assert net.looked_up == net.asked == []
+    assert net.looked_up == []
+    assert net.asked == []
 
 
 @pytest.mark.parametrize(

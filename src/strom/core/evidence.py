@@ -10,6 +10,7 @@ from strom.core.errors import StromError
 from strom.core.events import (
     ArgumentsDelta,
     BlockStarted,
+    CitationDelta,
     Completed,
     Event,
     Failed,
@@ -37,6 +38,7 @@ class Evidence:
         "finish_raw",
         "finish_reason",
         "first_token_kind",
+        "foreign",
         "model",
         "notes",
         "output_characters",
@@ -57,12 +59,18 @@ class Evidence:
         self.finish_raw = ""
         self.finish_assumed = False
         self.notes: list[str] = []
+        self.foreign: dict[str, str] = {}
+        """What only one protocol knows (blocks of its own tools, citations), and which."""
         self.complete = False
         self.error: StromError | None = None
 
     @property
     def ended(self) -> bool:
         return self.complete or self.error is not None
+
+    def lost_to(self, protocol: str) -> list[str]:
+        """What of the answer a client of this protocol cannot be given."""
+        return [what for what, own in self.foreign.items() if own != protocol]
 
     def report_usage(self, usage: Usage) -> None:
         self.usage = usage if self.usage is None else self.usage.updated(usage)
@@ -95,6 +103,10 @@ class Evidence:
                 self.finish_assumed = event.assumed
             case BlockStarted(_, block):
                 self.tool_calls += block.kind == "tool_call"
+                if block.kind == "opaque":
+                    self.foreign[block.name] = block.protocol
+            case CitationDelta(_, protocol, _):
+                self.foreign["citations"] = protocol
             case Started():
                 self.response_id, self.model = event.response_id, event.model
             case Noted(what):

@@ -561,7 +561,7 @@ class Call:
         fill_record(record, self._estimate(evidence, error), evidence, error)
         if record.error is not None:
             record.error.message = without_echoes(record.error.message, self.request)
-        record.dropped = [*self._dropped, *evidence.notes]
+        record.dropped = [*self._dropped, *evidence.notes, *evidence.lost_to(self.codec.name)]
         record.attempts = list(self._past)
         if attempt is not None:
             describe_endpoint(record, attempt, self._plan)
