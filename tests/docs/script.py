@@ -28,6 +28,8 @@ def script(asked: Asked) -> Turn:
         return Turn(OBJECTS[asked.prompt])
     if asked.tools and (turn := _with_tools(asked)) is not None:
         return turn
+    if asked.prompt.startswith("Continue exactly where"):
+        return Turn("time there was a sea.")
     return SAYS.get(asked.prompt) or Turn(f"You said: {asked.prompt}")
 
 
