@@ -108,7 +108,7 @@ def test_cache_markers_are_relayed_byte_for_byte() -> None:
 
 def test_cache_markers_of_chat_stand_where_the_client_put_them_and_nowhere_else() -> None:
     marker = {"cache_control": {"type": "ephemeral"}}
-    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    tool: Any = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     turns = [
         {"role": "system", "content": [{"type": "text", "text": "s", **marker}]},
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b", **marker}]},
