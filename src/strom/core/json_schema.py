@@ -1,7 +1,7 @@
 """JSON schemas as data: whether a value fits one, and how to change every schema inside of one.
 
 Schemas come from callers. So no regular expression of theirs is run, no reference that leads out of the schema is followed, and
-the work is bounded in steps and depth (docs/decisions/0010-answers-checked-by-a-subset.md). Keywords that are not looked
+the work is bounded in steps and depth (docs/decisions/0013-answers-checked-by-a-subset.md). Keywords that are not looked
 at are named by `unchecked`. Source: json-schema.org, draft 2020-12, "Validation" and "Core" section 10.
 """
 

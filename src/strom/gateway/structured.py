@@ -7,7 +7,7 @@
 
 Invariant: of an answer that does not fit no success terminator is seen: the stream ends in `Failed`, which becomes a 502, or
 an in-band error once deltas are out. An answer that ended early, called tools or was refused has its own reason and is not
-judged. Why no library judges: docs/decisions/0010-answers-checked-by-a-subset.md.
+judged. Why no library judges: docs/decisions/0013-answers-checked-by-a-subset.md.
 """
 
 from __future__ import annotations
