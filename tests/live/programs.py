@@ -96,7 +96,7 @@ class Gateway:
 def serving(folder: Path, *arguments: str, **environment: str) -> Iterator[Gateway]:
     """`strom serve` of this environment on a free port; it has to end well when told to."""
     port = free_port()
-    command = [str(Path(sys.executable).with_name("strom")), "serve", "--port", str(port), *arguments]
+    command = [sys.executable, "-m", "strom", "serve", "--port", str(port), *arguments]
     # The cache, where the weights lie, is this user's own: a fresh one would be filled by a download in every run.
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     program = Program(command, folder, clean_environment(folder / "home", XDG_CACHE_HOME=cache, **environment))
@@ -124,12 +124,13 @@ def scripted_backend(shared: Path, folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def model_server(shared: Path, script: str) -> Iterator[str]:
+def model_server(shared: Path, script: str, *arguments: str) -> Iterator[str]:
     """A real model server by the name of its script; installed first when it is not there. Gives its URL."""
     path, port = str(shared / "backends" / script), str(free_port())
     # The script knows its server by its command line, which `ps` cuts at 80 columns where there is no terminal.
     wide = {**os.environ, "COLUMNS": "1000"}
-    started = subprocess.run([path, "start", "--port", port], env=wide, capture_output=True, text=True, check=False)
+    command = [path, "start", "--port", port, *arguments]
+    started = subprocess.run(command, env=wide, capture_output=True, text=True, check=False)
     assert started.returncode == 0, started.stderr
     try:
         yield f"http://127.0.0.1:{port}"

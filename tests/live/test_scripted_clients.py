@@ -1,10 +1,12 @@
-"""Claude Code and the official SDKs, with text and with tools, before a backend that answers from a script.
+"""Real clients of every kind, with text and with tools, before a backend that answers from a script in each protocol.
 
-Every client's own script judges: the text has to arrive, and in tool mode the tool must really have run.
+Every client's own script judges: the text has to arrive, and in tool mode the tool must really have run. The agents and the
+official SDKs meet all four protocols behind; the frameworks one, or with STROM_LIVE_CLIENTS=all also all four (half an hour).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,22 +16,27 @@ from tests.live import programs
 
 pytestmark = pytest.mark.live
 
-CLIENTS = [
+BEHIND = ("openai-chat", "anthropic", "openai-responses", "ollama")
+EVERYWHERE = [
     ("claude_code.sh", ()),
-    ("python_sdk.sh", ("openai-chat",)),
-    ("python_sdk.sh", ("anthropic",)),
-    ("js_sdk.sh", ("openai-chat",)),
-    ("js_sdk.sh", ("anthropic",)),
-    ("js_sdk.sh", ("ai-chat",)),
-    ("js_sdk.sh", ("ai-anthropic",)),
+    ("codex.sh", ()),
+    *(("python_sdk.sh", (each,)) for each in ("openai-chat", "openai-responses", "anthropic", "ollama")),
+    *(("js_sdk.sh", (each,)) for each in ("openai-chat", "openai-responses", "anthropic")),
 ]
+ONCE = [
+    *(("opencode.sh", (each,)) for each in ("chat", "anthropic", "responses")),
+    *(("js_sdk.sh", (each,)) for each in ("ai-chat", "ai-anthropic", "ai-responses")),
+    *(("llm_cli.sh", (each,)) for each in ("chat", "anthropic")),
+    *(("python_sdk.sh", (each,)) for each in ("pydantic-ai", "mojentic")),
+]
+ALL = os.environ.get("STROM_LIVE_CLIENTS") == "all"
 
 
 Run = Callable[..., str]
 """Runs a client's script with its arguments behind the gateway's URL."""
 
 
-@pytest.fixture(scope="module", params=["openai-chat", "anthropic"])
+@pytest.fixture(scope="module", params=BEHIND)
 def run_client(
     request: pytest.FixtureRequest, scripted: str, shared: Path, clients: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Run]:
@@ -45,6 +52,13 @@ def run_client(
 
 
 @pytest.mark.parametrize("mode", ["text", "tool"])
-@pytest.mark.parametrize(("script", "sub_client"), CLIENTS, ids=str)
+@pytest.mark.parametrize(("script", "sub_client"), EVERYWHERE, ids=str)
 def test_client(run_client: Run, script: str, sub_client: tuple[str, ...], mode: str) -> None:
+    run_client(script, mode, *sub_client)
+
+
+@pytest.mark.parametrize("run_client", BEHIND if ALL else BEHIND[:1], indirect=True)
+@pytest.mark.parametrize("mode", ["text", "tool"])
+@pytest.mark.parametrize(("script", "sub_client"), ONCE, ids=str)
+def test_framework(run_client: Run, script: str, sub_client: tuple[str, ...], mode: str) -> None:
     run_client(script, mode, *sub_client)
