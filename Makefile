@@ -20,10 +20,10 @@ export STROM_SHARED = $(abspath $(SHARED))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint check coverage cases clients bench lock clean
+.PHONY: help serve test lint check coverage cases clients bench bench-library soak-library docs docs-serve lock clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 serve: $(RUN) ## start the gateway; with no local backend it brings a small model of its own
 	@exec $(BIN)/strom serve $(ARGS)
@@ -53,9 +53,21 @@ clients: $(DEV) $(SHARED)/clients ## real clients against the gateway, before sc
 bench: $(RUN) $(SHARED)/bench ## measure the gateway beside nginx (Linux, gcc, nginx; about 4 minutes)
 	$(BIN)/python $(SHARED)/bench/bench.py --strom $(BIN)/strom $(ARGS)
 
+bench-library: $(DEV) ## measure the library beside other clients of one stream (more with httpx-sse and mojentic installed)
+	$(BIN)/python tools/bench_library.py $(ARGS)
+
+soak-library: $(DEV) ## open and abandon ten thousand streams; nothing may stay behind
+	PYTHONPATH=. $(BIN)/python tools/soak_library.py $(ARGS)
+
+docs: $(DEV) ## build the documentation into build/docs, warnings as errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict $(ARGS)
+
+docs-serve: $(DEV) ## show the documentation while you write it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --watch src/strom $(ARGS)
+
 lock: $(UV) ## make the lock files anew with the newest versions that fit
 	$(LOCK) --extra local pyproject.toml requirements/build.in -o requirements/run.lock
-	$(LOCK) --extra local --extra dev pyproject.toml requirements/build.in -o requirements/dev.lock
+	$(LOCK) --extra local --extra docs --extra dev pyproject.toml requirements/build.in -o requirements/dev.lock
 
 clean: ## remove everything that is made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

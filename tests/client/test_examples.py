@@ -18,6 +18,9 @@ SAYS = {
     "structured": "none:",
     "session": "5 messages",
     "many": "moon.",
+    "agent": "[f]",
+    "async_stream": "[stop, Usage(",
+    "fallback": "nobody: upstream_unreachable\nm: ok",
     "workflow_stream": "[stop, ",
     "workflow_agent": "[1 rounds, ",
 }
