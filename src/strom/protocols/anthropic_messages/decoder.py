@@ -46,6 +46,8 @@ class Decoder:
         try:
             frames = self._parser.feed(data)
             for frame in frames:
+                if reader.ended:
+                    break
                 if not is_silent(frame):
                     events.extend(reader.read(named(reader.parse(frame), frame)))
         except StromError as error:
