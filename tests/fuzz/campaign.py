@@ -1,0 +1,86 @@
+"""Inputs one after the other, each from its seed and number alone, and what became of them."""
+
+from __future__ import annotations
+
+import random
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from tests.fuzz.corpus import Answer, load_answers, load_requests
+from tests.fuzz.judges import JUDGES
+from tests.fuzz.mutations import mutate, pieces_of
+
+TARGETS = tuple(JUDGES)
+SLOW_S, SLOW_S_PER_BYTE = 0.5, 60e-6
+"""CPU time that an input may take: a hundred times what is usual, and linear in its length."""
+
+
+class Input(msgspec.Struct, frozen=True):
+    target: str
+    protocol: str
+    pieces: list[bytes]
+    draw_seed: str
+    """Of what the judge draws: the protocol in front, the status."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    number: int
+    input: Input
+    what: str
+    """The last line of the exception and where it was raised."""
+
+
+class Campaign:
+    def __init__(self, seed: int, targets: tuple[str, ...] = TARGETS) -> None:
+        self.seed = seed
+        self.counts: Counter[str] = Counter()
+        self.size_bytes = 0
+        answers, requests = load_answers(), load_requests()
+        streams = [answer for answer in answers if answer.streamed and answer.data]
+        wholes = [answer for answer in answers if not answer.streamed and answer.data]
+        pools = {"decoder": streams, "relay": streams, "reply": wholes, "request": requests}
+        self._pools = {target: _by_protocol(pools[target]) for target in targets}
+
+    def make(self, number: int) -> Input:
+        draw = random.Random(f"{self.seed}:{number}")
+        # Streams are what this is for: four of five inputs, where all targets are asked for.
+        weights = [4 if target in ("decoder", "relay") else 1 for target in self._pools]
+        target = draw.choices(list(self._pools), weights)[0]
+        pools = self._pools[target]
+        protocol = draw.choice(list(pools))
+        others = pools[draw.choice(list(pools))]
+        data = mutate(draw.choice(pools[protocol]), others, draw)
+        return Input(target, protocol, pieces_of(data, draw), f"{self.seed}:{number}:judge")
+
+    def run(self, numbers: Iterator[int]) -> Iterator[Finding]:
+        for number in numbers:
+            each = self.make(number)
+            self.counts[f"{each.target} {each.protocol}"] += 1
+            self.size_bytes += sum(map(len, each.pieces))
+            what = judge(each)
+            if what:
+                yield Finding(number, each, what)
+
+
+def judge(each: Input) -> str:
+    """What is broken, "" when nothing is."""
+    begun = time.process_time()
+    try:
+        JUDGES[each.target](each.protocol, each.pieces, random.Random(each.draw_seed))
+    except Exception as error:  # noqa: BLE001 - to find exceptions is what this is for
+        frames = traceback.extract_tb(error.__traceback__)
+        place = next((frame for frame in reversed(frames) if "strom" in frame.filename), frames[-1])
+        return f"{type(error).__name__}: {str(error)[:200]} ({place.filename.rpartition('/')[2]}:{place.lineno})"
+    taken, allowed = time.process_time() - begun, SLOW_S + SLOW_S_PER_BYTE * sum(map(len, each.pieces))
+    return f"slow: {taken:.2f} s of {allowed:.2f} s" if taken > allowed else ""
+
+
+def _by_protocol(answers: list[Answer]) -> dict[str, list[Answer]]:
+    pools: dict[str, list[Answer]] = {}
+    for answer in answers:
+        pools.setdefault(answer.protocol, []).append(answer)
+    return pools
