@@ -110,3 +110,8 @@ def test_work_is_linear() -> None:
     for _ in range(50):
         parser.feed(b"y" * 100_000)
     assert time.perf_counter() - start < 3
+
+
+def test_blank_lines_between_events_are_blocks_of_their_own_in_any_cut() -> None:
+    body = b"\ndata: a\n\n\n\ndata: b\n\n"
+    assert [frame.raw for frame in parse(body)] == [frame.raw for frame in parse(*(bytes([byte]) for byte in body))]
