@@ -23,7 +23,7 @@ export STROM_SHARED = $(abspath $(SHARED))
 .PHONY: help serve test lint check coverage cases clients bench bench-library soak-library docs docs-serve lock clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 serve: $(RUN) ## start the gateway; with no local backend it brings a small model of its own
 	@exec $(BIN)/strom serve $(ARGS)

@@ -57,9 +57,7 @@ def run(block: Block, namespace: dict[str, Any], url: str, page: Path) -> str:
 
 def redirected(text: str, url: str) -> str:
     """A model without an address of its own, or with that of the gateway, is the scripted one."""
-    text = re.sub(
-        r'Model\(("[^"]+")(?=[,)])(?!.*base_url)', rf'Model(\1, base_url="{url}"', text.replace(GATEWAY, url)
-    )
+    text = re.sub(r'Model\(("[^"]+")(?=[,)])(?!.*base_url)', rf'Model(\1, base_url="{url}"', text.replace(GATEWAY, url))
     return re.sub(r"(openai\.\w*OpenAI|anthropic\.\w*Anthropic)\(\)", lambda made: _official(made[1], url), text)
 
 
