@@ -29,6 +29,7 @@ def test_help_and_version(strom: Strom) -> None:
     assert shown.code == 0
     listed = re.findall(r"^  ([a-z]+)  ", shown.out, re.MULTILINE)
     assert [name for name in listed if name in cli.commands] == [
+        "chat",
         "check",
         "config",
         "models",

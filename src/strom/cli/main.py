@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import click
 
 from strom._version import __version__
+from strom.cli.chat import chat
 from strom.cli.check import config
 from strom.cli.check_url import check_url
 from strom.cli.models import models
@@ -32,7 +33,7 @@ def cli() -> None:
     """Moves LLM tokens from any backend to any client, and proves whether the answer is complete."""
 
 
-for _command in (serve, models, providers, traces, check_url, record, replay, config):
+for _command in (serve, chat, models, providers, traces, check_url, record, replay, config):
     cli.add_command(_command)
 
 
