@@ -218,7 +218,8 @@ class Relay:
     def _filled(self, wire: FrameIn) -> dict[str, Raw]:
         """Arguments where a call ends without any."""
         if wire.type == "response.output_item.done":
-            view = ItemIn(type="function_call", id=read(ITEM_ID, wire.item).id) if present(wire.item) else ItemIn()
+            is_item = bytes(wire.item).startswith(b"{")  # anything else makes no sense to us, and passes on
+            view = ItemIn(type="function_call", id=read(ITEM_ID, wire.item).id) if is_item else ItemIn()
             item = with_arguments(wire.item, self._shown.arguments_of(view, self._place(wire)))
             return {} if item is None else {"item": Raw(item)}
         if wire.type != "response.function_call_arguments.done" or word(wire.arguments):
