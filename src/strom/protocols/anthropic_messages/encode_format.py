@@ -24,25 +24,25 @@ _BOUNDS = (
 
 def fitted_schema(text: str, dropped: list[str]) -> Raw:
     """The same text when there is nothing to change. Raises BadRequest when it is no schema."""
-    lost: dict[str, None] = {}
+    lost: dict[str, str] = {}
     try:
         given = json_schema.parse_schema(text)
         fitted = json_schema.rebuilt(given, lambda node: _fit(node, lost))
     except ValueError as error:
         raise BadRequest(f"response_format: {error}", param="response_format") from None
-    dropped.extend(f"response_format {name} (as a description)" for name in lost)
+    dropped.extend(f"response_format {name} ({how})" for name, how in lost.items())
     return Raw(text.encode() if text and fitted == given else schema.ENCODER.encode(fitted))
 
 
-def _fit(node: json_schema.Schema, lost: dict[str, None]) -> json_schema.Schema:
+def _fit(node: json_schema.Schema, lost: dict[str, str]) -> json_schema.Schema:
     if node.get("type") == "object" or "properties" in node:
         if node.get("additionalProperties", False) is not False:
-            lost["additionalProperties"] = None
+            lost["additionalProperties"] = "none are allowed"
         node = {**node, "additionalProperties": False}
     bounds = {name: node[name] for name in _BOUNDS if name in node and not _is_taken(name, node[name])}
     if not bounds:
         return node
-    lost.update(dict.fromkeys(bounds))
+    lost.update(dict.fromkeys(bounds, "as a description"))
     told = ", ".join(f"{name}: {schema.ENCODER.encode(value).decode()}" for name, value in bounds.items())
     kept = {name: value for name, value in node.items() if name not in bounds}
     return {**kept, "description": f"{kept.get('description', '')} ({told})".lstrip()}
