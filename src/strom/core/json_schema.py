@@ -7,7 +7,7 @@ at are named by `unchecked`. Source: json-schema.org, draft 2020-12, "Validation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from typing import Any
 
 import msgspec
@@ -31,7 +31,7 @@ _NUMBERS: dict[str, Callable[[Any, Any], bool]] = {
     "exclusiveMinimum": lambda value, bound: bool(value > bound),
     "exclusiveMaximum": lambda value, bound: bool(value < bound),
 }
-_LENGTHS: dict[str, tuple[type, Callable[[int, Any], bool]]] = {
+_LENGTHS: dict[str, tuple[type[Sized], Callable[[int, Any], bool]]] = {
     "minLength": (str, lambda size, bound: bool(size >= bound)),
     "maxLength": (str, lambda size, bound: bool(size <= bound)),
     "minItems": (list, lambda size, bound: bool(size >= bound)),
