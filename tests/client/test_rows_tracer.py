@@ -64,6 +64,7 @@ def test_a_call_says_where_it_went() -> None:
     rig, tracer = traced(text_answer(), include_text=True)
     rig.play("question")
     (sent,) = tracer.events(strom.TraceCall)
+    assert isinstance(sent, strom.TraceCall)
     assert (sent.server, sent.port, sent.streamed) == ("upstream", 1, True)
     assert [message.text for message in sent.conversation] == ["question"]
 

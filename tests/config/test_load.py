@@ -171,9 +171,9 @@ def test_variables_name_the_store_and_the_file(tmp_path: Path) -> None:
 
 def test_a_provider_may_be_a_name_and_a_kind(tmp_path: Path) -> None:
     settings = load(tmp_path, '[[providers]]\nname = "o"\nkind = "ollama"')
-    assert settings.providers["o"] == ProviderSettings(
-        "o", "ollama", "ollama", "http://127.0.0.1:11434", quirks=Quirks(tool_choice=False, reasoning_field="reasoning", media_urls=False)
-    )
+    quirks = Quirks(tool_choice=False, reasoning_field="reasoning", media_urls=False)
+    expected = ProviderSettings("o", "ollama", "ollama", "http://127.0.0.1:11434", quirks=quirks)
+    assert settings.providers["o"] == expected
 
 
 def test_the_key_of_a_kind_comes_from_its_usual_variable(tmp_path: Path) -> None:

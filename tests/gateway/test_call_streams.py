@@ -286,7 +286,9 @@ def test_the_sentinel_s_line_is_proof_though_the_connection_breaks_behind_it(fro
 
 
 @pytest.mark.parametrize("front", FRONTS)
-@pytest.mark.parametrize("block", [b'xxdata: {"choices":[]}\n\n', b'{"error": {"message": "boom"}}\n\n', b"error: broken\n\n"])
+@pytest.mark.parametrize(
+    "block", [b'xxdata: {"choices":[]}\n\n', b'{"error": {"message": "boom"}}\n\n', b"error: broken\n\n"]
+)
 def test_a_block_of_no_known_field_is_not_skipped_in_silence(front: str, block: bytes) -> None:
     rig = Rig()
     exchange = begin(rig, front)

@@ -105,7 +105,9 @@ class ContextOverflow(ClientError):
 
     code = "context_length_exceeded"
 
-    def __init__(self, message: str, *, tokens: int | None = None, limit: int | None = None, detail: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, tokens: int | None = None, limit: int | None = None, detail: str | None = None
+    ) -> None:
         super().__init__(message, detail=detail)
         self.tokens = tokens
         self.limit = limit

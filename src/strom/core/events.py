@@ -104,7 +104,14 @@ class UsageReported(msgspec.Struct, frozen=True, gc=False):
 
 
 FinishReason = Literal[
-    "stop", "stop_sequence", "length", "context_full", "tool_calls", "content_filter", "refusal", "pause",
+    "stop",
+    "stop_sequence",
+    "length",
+    "context_full",
+    "tool_calls",
+    "content_filter",
+    "refusal",
+    "pause",
 ]
 KNOWN_REASONS: frozenset[str] = frozenset(
     ("stop", "stop_sequence", "length", "context_full", "tool_calls", "content_filter", "refusal", "pause")
