@@ -44,8 +44,8 @@ coverage: $(DEV) ## run the tests and show what they do not reach
 	$(BIN)/coverage run -m pytest $(ARGS)
 	$(BIN)/coverage report --skip-covered --show-missing
 
-cases: $(DEV) $(SHARED)/cases ## try the gateway on the cases of the two protocols it has
-	$(BIN)/python $(SHARED)/cases/run_cases.py --strom $(BIN)/strom --protocols openai-chat,anthropic $(ARGS)
+cases: $(DEV) $(SHARED)/cases ## try the gateway on cases of real deviations, in all four protocols
+	$(BIN)/python $(SHARED)/cases/run_cases.py --strom $(BIN)/strom $(ARGS)
 
 clients: $(DEV) $(SHARED)/clients ## real clients against the gateway, before scripted and real backends
 	$(BIN)/python -m pytest -m live tests/live -rs --durations=5 $(ARGS)
