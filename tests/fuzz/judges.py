@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 
 from strom.core.errors import StromError
@@ -120,7 +121,8 @@ def _check_grammar(front: str, body: bytes) -> None:
 def _signals(front: str, body: bytes) -> tuple[int, int]:
     """How often a client is told that the answer is whole, and that it is not, in the frames that stand in the body."""
     successes = errors = 0
-    for line in body.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
+    ends = b"\n" if front == "ollama" else b"\r\n|\r|\n"
+    for line in re.split(ends, body):
         if front != "ollama" and not line.startswith(b"data:"):
             continue
         data = line.removeprefix(b"data:").strip()

@@ -157,8 +157,8 @@ def _whole(number: float | None) -> int | None:
 def _terminal(pending: bytes) -> schema.Line | None:
     """An unfinished last line that is whole nevertheless, and ends the stream."""
     try:
-        line = schema.LINE.decode(pending)
-    except (msgspec.DecodeError, RecursionError):
+        line = parse_line(pending)
+    except InvalidStreamEvent:
         return None
     return line if line.done or schema.present(line.error) else None
 
