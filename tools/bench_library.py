@@ -4,7 +4,8 @@ A server in a process of its own sends a stream of EVENTS deltas (default 5000),
 (default 200; 0: as fast as it can, then many events come in one read): a Chat stream, or a Messages stream for what speaks to
 Anthropic. Each client runs in a process of its own and reads the stream several times; the best round counts. Printed: user and
 system time of the client per event, how many times less that is than the openai SDK's of the same colour, and the time to the
-first event; a client is built once, before the rounds that count. Clients whose package is missing are left out (`pip install openai anthropic httpx-sse mojentic`).
+first event; a client is built once, before the rounds that count.
+Clients whose package is missing are left out (`pip install openai anthropic httpx-sse mojentic`).
 """
 
 from __future__ import annotations
