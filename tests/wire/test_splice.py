@@ -41,3 +41,13 @@ def test_nothing_is_lost(value: dict[str, object]) -> None:
     raw = json.dumps(value).encode()
     assert json.loads(join(split(raw))) == value
     assert json.loads(append_member(raw, "new member", b"[]")) == {**value, "new member": []}
+
+
+def test_a_member_of_the_same_name_is_replaced() -> None:
+    assert append_member(b'{"a":1,"strom":{"x":1},"b":2}', "strom", b"{}") == b'{"a":1,"b":2,"strom":{}}'
+    assert append_member(b'{"strom" : 1}', "strom", b"2") == b'{"strom":2}'
+
+
+def test_text_that_looks_like_the_member_stays() -> None:
+    data = b'{"content":"\\"strom\\":{}","inner":{"strom":1}}'
+    assert append_member(data, "strom", b"2") == data[:-1] + b',"strom":2}'

@@ -30,7 +30,15 @@ def join(members: Mapping[str, bytes]) -> bytes:
 
 
 def append_member(data: bytes, name: str, value: bytes) -> bytes:
-    """A JSON object with one more member at its end. `data` must be an object; `value` is JSON."""
+    """A JSON object with one more member at its end; one of that name that it had (a gateway behind this one) is replaced.
+
+    `data` must be an object; `value` is JSON.
+    """
+    key = _ENCODE(name) + b":"
+    if key in data or _ENCODE(name) + b" " in data:
+        members = split(data)
+        if name in members:
+            return join({**{known: kept for known, kept in members.items() if known != name}, name: value})
     head = data.rstrip()[:-1].rstrip()
     comma = b"" if head.endswith(b"{") else b","
-    return head + comma + _ENCODE(name) + b":" + value + b"}"
+    return head + comma + key + value + b"}"
