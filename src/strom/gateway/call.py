@@ -39,7 +39,7 @@ from strom.gateway.echoes import without_echoes
 from strom.gateway.failures import attribute
 from strom.gateway.media import wants_data
 from strom.gateway.opening import Opening
-from strom.gateway.outgoing import build_outgoing
+from strom.gateway.outgoing import Incoming, build_outgoing
 from strom.gateway.pipes import FoldPipe, StreamPipe, TranscodePipe
 from strom.gateway.replying import make_context
 from strom.gateway.responses import respond_error, stream_headers, upstream_id, whole_headers
@@ -271,10 +271,17 @@ class Call:
         elif self._committed:
             self._output_sent = True
             self._last_write_at = now
-            self._flowing = self._first_token_at is not None
+            if self._first_token_at is not None and not self._flowing:
+                self._let_flow()
             self._exchange.write(out)
         else:
             self._hold(attempt, out)
+
+    def _let_flow(self) -> None:
+        """Tokens are on their way: there will be no other attempt, so the request's bytes are of no more use."""
+        self._flowing = True
+        self._incoming = Incoming(self.codec, self.request, b"", [])
+        self._exchange.body = b""
 
     def take_whole(self, attempt: UpstreamAttempt, body: bytes) -> None:
         """A whole reply has come, whatever was asked for."""
