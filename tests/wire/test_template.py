@@ -72,3 +72,41 @@ def test_forgetting() -> None:
     template = learned()
     template.forget()
     assert template.match_string(frame("hi")) is None
+
+
+HEAD, TAIL = b'data: {"d":{"content":"', b'"},"f":null}\n\n'
+
+
+def frames(*texts: bytes) -> bytes:
+    return b"".join(HEAD + text + TAIL for text in texts)
+
+
+def taught() -> FrameTemplate:
+    template = FrameTemplate()
+    template.learn(frames(b"first"), b"first")
+    return template
+
+
+def test_several_frames_of_one_read() -> None:
+    texts = [b"a", b" b\\n", 'é\\"'.encode(), b"\\u00e9"]
+    assert taught().match_strings(frames(*texts)) == ["a", " b\n", 'é"', "é"]
+    assert taught().match_strings(frames(b"alone")) == ["alone"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        frames(b"a", b""),
+        frames(b"a") + b"data: [DONE]\n\n",
+        frames(b"a") + b": comment\n\n" + frames(b"b"),
+        frames(b"a", b"b")[:-1],
+        frames(b'a","x":"b', b"c"),
+        frames(b"a\\", b"b"),
+        frames(b"a", b"\xff"),
+        frames(b"a") + frames(b"b").replace(b"null", b'"stop"'),
+        b"\n" + frames(b"a", b"b"),
+        b"",
+    ],
+)
+def test_anything_else_in_the_read_is_parsed(data: bytes) -> None:
+    assert taught().match_strings(data) is None

@@ -47,6 +47,21 @@ class FrameTemplate:
         except msgspec.DecodeError:
             return None
 
+    def match_strings(self, data: bytes) -> list[str] | None:
+        """The texts of a read that is several frames of the learned shape and nothing else.
+
+        Between two texts stands the end of one frame and the beginning of the next, with line ends that no JSON string holds.
+        """
+        if not data.startswith(self._prefix) or not data.endswith(self._suffix) or len(data) < self._least:
+            return None
+        parts = data[len(self._prefix) : -self._suffix_length].split(self._suffix + self._prefix)
+        if b"" in parts:
+            return None
+        try:
+            return [_STRING.decode(b'"' + part + b'"') for part in parts]
+        except msgspec.DecodeError:
+            return None
+
     def cut_out(self, data: bytes) -> bytes:
         """The bytes of the text, as they came, of a read that matches."""
         return data[len(self._prefix) : -self._suffix_length]

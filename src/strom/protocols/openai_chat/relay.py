@@ -78,6 +78,11 @@ class ChatRelay:
                 evidence.output_characters += len(text)
                 pieces = self._pieces
                 return data if pieces is None else self._template.cut_out(data).join(pieces)
+            texts = self._template.match_strings(data) if self._pieces is None else None
+            if texts is not None:
+                self.evidence.deltas += len(texts)
+                self.evidence.output_characters += sum(map(len, texts))
+                return data
         return self._feed(data)
 
     def finish(self) -> bytes:

@@ -44,6 +44,9 @@ class ChatDecoder:
             text = self._template.match_string(data)
             if text is not None:
                 return [self._delta(self._index, text)]
+            texts = self._template.match_strings(data)
+            if texts is not None:
+                return [self._delta(self._index, text) for text in texts]
         return self._feed(data)
 
     def finish(self) -> list[Event]:
