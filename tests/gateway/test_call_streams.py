@@ -296,3 +296,27 @@ def test_a_block_of_no_known_field_is_not_skipped_in_silence(front: str, block: 
     assert exchange.state == "finished"
     assert data_objects(exchange.body_out)[-1]["error"]["message"]
     assert rig.record.status == "failed"
+
+
+def test_text_after_the_finish_does_not_slip_through_with_a_read_of_many_frames() -> None:
+    rig = Rig()
+    exchange = begin(rig)
+    rig.upstream().read(text("a") + text("b") + FINISH)
+    rig.upstream().read(text("ghost"))
+    rig.upstream().end(DONE)
+    finishes = [n for n, o in enumerate(data_objects(exchange.body_out)) if o["choices"][0]["finish_reason"]]
+    texts = [n for n, o in enumerate(data_objects(exchange.body_out)) if o["choices"][0]["delta"].get("content")]
+    assert len(finishes) == 1
+    assert max(texts) < finishes[0]
+
+
+@pytest.mark.parametrize("cut", range(1, len(text("b")), 40))
+def test_frames_cut_between_reads_pass_as_they_came(cut: int) -> None:
+    rig = Rig()
+    exchange = begin(rig)
+    whole = text("a") + text("b") + text("c")
+    at = len(text("a")) + cut
+    rig.upstream().read(whole[:at])
+    rig.upstream().read(whole[at:])
+    assert exchange.body_out == ROLE + text("Hel") + whole
+    assert rig.upstream().receiver.evidence.deltas == 4  # type: ignore[attr-defined]

@@ -42,6 +42,7 @@ class ChatRelay:
         "_context",
         "_ended",
         "_envelope",
+        "_fits",
         "_held",
         "_parser",
         "_pieces",
@@ -59,6 +60,7 @@ class ChatRelay:
         self._quirks = quirks
         self._parser = SseParser(quirks.max_frame_bytes)
         self._template = FrameTemplate()
+        self._fits = False  # the template holds for the next whole frame, and it passes as it came
         self._quick = False  # no part of a frame is pending, and the template may be used
         self._pieces: list[bytes] | None = (
             None  # a repaired frame around its text; None: such frames leave as they came
@@ -112,12 +114,24 @@ class ChatRelay:
             return self._stop(error)
         out = []
         for frame_in in frames:
+            text = self._template.match_string(frame_in.raw) if self._fits else None
+            if text is not None:
+                self.evidence.deltas += 1
+                self.evidence.output_characters += len(text)
+                out.append(frame_in.raw)
+                continue
+            self._fits = self._quick = False  # until a frame of the state that follows was judged
             out.append(self._take(frame_in))
             if self._ended:
                 break
+        self._quick = self._fits_or_quick()
         if not self._ended and is_sentinel(self._parser.pending_line):
             out.append(self._end(DONE_FRAME))
         return b"".join(out)
+
+    def _fits_or_quick(self) -> bool:
+        """Whether the next read may be a frame of the learned shape from its first byte on."""
+        return (self._quick or self._fits) and not self._ended and self._parser.idle
 
     def _take(self, came: Frame) -> bytes:
         data = came.data
@@ -256,12 +270,7 @@ class ChatRelay:
         """A frame with one plain text, whose repair depends on nothing that changes, is a shape to recognise."""
         delta = choice.delta or Delta()
         texts = [text for text in (delta.content, delta.reasoning_content or delta.reasoning) if text]
-        if (
-            len(texts) != 1
-            or not isinstance(texts[0], str)
-            or not self._parser.idle
-            or self._context.reasoning == "text"
-        ):
+        if len(texts) != 1 or not isinstance(texts[0], str) or self._context.reasoning == "text":
             return
         text = texts[0].encode("utf-8", "surrogatepass")
         pieces = out.split(b'"' + text + b'"')
@@ -270,7 +279,8 @@ class ChatRelay:
             return
         self._template.learn(came.raw, text)
         self._pieces = None if out is came.raw else _quoted(pieces)
-        self._quick = True
+        self._fits = self._pieces is None
+        self._quick = self._parser.idle
 
     def _all_finished(self) -> bool:
         return bool(self._states) and self._held.finishes.keys() == self._states.keys()
