@@ -14,13 +14,14 @@ import msgspec
 
 from strom.core.errors import ProviderError, StromError
 from strom.gateway.estimate import request_tokens
-from strom.gateway.fetch import Fetched, fetch
+from strom.gateway.fetch import fetch
 from strom.gateway.gateway import Gateway, wanted_policy
 from strom.gateway.outgoing import Incoming
 from strom.gateway.plan import Endpoint
 from strom.gateway.responses import id_headers
 from strom.protocols.codec import Target
 from strom.transport.types import Exchange, Headers
+from strom.upstreams.whole import WholeAnswer
 from strom.wire.splice import join, split
 
 COUNT_TIMEOUT_S = 10.0
@@ -93,7 +94,7 @@ class TokenCounter:
             raise error
         return None
 
-    async def _ask(self, incoming: Incoming, endpoint: Endpoint, counter: Counter) -> Fetched | None:
+    async def _ask(self, incoming: Incoming, endpoint: Endpoint, counter: Counter) -> WholeAnswer | None:
         """None: the request cannot be put into the words that are counted."""
         members = self._members(incoming, endpoint, counter)
         if members is None:
