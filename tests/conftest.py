@@ -12,6 +12,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.services import postgres_database, postgres_url, redis_server, redis_url
+
+__all__ = ["postgres_database", "postgres_url", "redis_server", "redis_url"]
+
 
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
