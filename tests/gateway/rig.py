@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from strom.core.access import KeySettings, PolicySettings
+from strom.core.errors import StromError
 from strom.core.record import CallRecord
 from strom.gateway.gateway import Gateway, State
+from strom.gateway.plan import Endpoint
 from strom.gateway.routing import Router
 from strom.gateway.services import CallSettings, Services
 from strom.policies.auth import KeyRing
@@ -76,9 +78,32 @@ class FakeClock:
 class Records:
     def __init__(self) -> None:
         self.all: list[CallRecord] = []
+        self.begun: list[str] = []
+        """Trace ids of the calls that were told to begin."""
+
+    def begin(self, record: CallRecord) -> None:
+        assert record.trace_id not in self.begun, "begun twice"
+        assert record not in self.all, "begun after its end"
+        self.begun.append(record.trace_id)
 
     def put(self, record: CallRecord) -> None:
         self.all.append(record)
+
+
+class Board:
+    """A HealthBoard that keeps the books: who is under way, and how each attempt ended."""
+
+    def __init__(self) -> None:
+        self.under_way: list[str] = []
+        self.ends: list[tuple[str, str | None]] = []
+        """Endpoint and error code of each attempt, None: it went well."""
+
+    def began(self, endpoint: Endpoint) -> None:
+        self.under_way.append(endpoint.id)
+
+    def ended(self, endpoint: Endpoint, error: StromError | None, first_token_ms: float | None) -> None:
+        self.under_way.remove(endpoint.id)
+        self.ends.append((endpoint.id, error.code if error is not None else None))
 
 
 class Rig:
@@ -101,6 +126,7 @@ class Rig:
         self.services = Services(
             self.client, self.records, settings or CallSettings(), self.clock, wall=lambda: 1.7e9 + self.clock.now
         )
+        self.board = self.services.health = Board()
         providers = [self._provider(f"p{n + 1}", name, quirks or Quirks()) for n, name in enumerate(protocols)]
         places = tuple(
             EndpointSettings(f"e{n + 1}", f"p{n + 1}", "upstream-m", order=n + 1, price=Price(1.0, 2.0, "EUR"))

@@ -9,7 +9,8 @@ import pytest
 from strom.core.errors import StromError
 from strom.core.evidence import Evidence
 from strom.gateway.attempt import MAX_READ_BYTES
-from strom.gateway.call import LONGEST_PAUSE_S, REFUSAL_BODY_S, Call
+from strom.gateway.call import LONGEST_PAUSE_S, Call
+from strom.gateway.clocks import REFUSAL_BODY_S
 from strom.gateway.services import CallSettings
 from strom.protocols.codec import Quirks
 from tests.gateway.rig import DONE, FINISH, JSON, PATHS, ROLE, SSE, Rig, data_objects, text

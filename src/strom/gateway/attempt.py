@@ -56,6 +56,7 @@ class UpstreamAttempt:
         "asked_stream",
         "check",
         "codec",
+        "dispatched",
         "ended",
         "endpoint",
         "evidence",
@@ -86,6 +87,7 @@ class UpstreamAttempt:
         self.response_headers: Headers = []
         self.exchange: UpstreamExchange | None = None
         self.ended = False
+        self.dispatched = False
         self.asked_stream = False
         self.names: dict[str, ToolName] = {}
         self.relays = False

@@ -71,7 +71,7 @@ class Gateway:
         record.http_status, record.status, record.complete = 200, "completed", True
         record.ended_at = self.services.wall()
         record.bytes_out = exchange.bytes_out
-        self.services.records.put(record)
+        self.services.settle(record)
         return True
 
     def identify(self, exchange: Exchange, *, admin: bool = False) -> KeySettings | None:
@@ -92,7 +92,7 @@ class Gateway:
         record.streamed = request.stream
         plan = self.state.router.plan(request.model, key, wanted_policy(exchange))
         incoming = Incoming(codec, request, exchange.body, exchange.head.headers)
-        return Opening(incoming, plan, record, request_tokens(request))
+        return Opening(incoming, plan, record, request_tokens(request), key)
 
     def _reject(self, exchange: Exchange, codec: Codec, record: CallRecord, error: StromError) -> None:
         record.http_status = respond_error(exchange, codec, error, record.trace_id)
@@ -101,7 +101,7 @@ class Gateway:
         record.error = RecordError(error.code, error.message)
         record.ended_at = self.services.wall()
         record.bytes_out = exchange.bytes_out
-        self.services.records.put(record)
+        self.services.settle(record)
 
 
 def wanted_policy(exchange: Exchange) -> str | None:

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
+from strom.core.access import KeySettings
 from strom.core.record import CallRecord
 from strom.gateway.outgoing import Incoming
 from strom.gateway.plan import Plan
+from strom.transport.types import Headers
+
+
+class Grant(Protocol):
+    """What admission took from the limits for one call. `settle` comes exactly once, whatever becomes of the call."""
+
+    @property
+    def headers(self) -> Headers:
+        """Rate-limit headers, in the client's protocol, for the answer."""
+        ...
+
+    def settle(self, record: CallRecord) -> None: ...
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -16,3 +31,5 @@ class Opening(msgspec.Struct, frozen=True):
     plan: Plan
     record: CallRecord
     input_estimate: int
+    key: KeySettings | None = None
+    grant: Grant | None = None

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from strom.core.record import CallRecord
+from strom.gateway.health import HealthBoard, NoBoard
 from strom.gateway.media import MediaFetcher, MediaLimits
 from strom.gateway.structured import FallbackMode
 from strom.transport.types import UpstreamClient, UpstreamExchange
@@ -46,6 +47,8 @@ class Running(Protocol):
 
 
 class RecordSink(Protocol):
+    def begin(self, record: CallRecord) -> None: ...
+
     def put(self, record: CallRecord) -> None: ...
 
 
@@ -108,8 +111,10 @@ class Services:
         "_random",
         "client",
         "clock",
+        "health",
         "lingering",
         "media",
+        "observers",
         "records",
         "running",
         "settings",
@@ -134,7 +139,20 @@ class Services:
         self.media = MediaFetcher()
         self.wall = wall
         self.started_at = wall()
+        self.health: HealthBoard = NoBoard()
+        self.observers: list[Callable[[CallRecord], None]] = []
+        """Told of every record that is final. They return at once and raise nothing."""
         self._random = random.Random()  # noqa: S311 - ids are no secrets; seeded by the system in each process
+
+    def begin(self, record: CallRecord) -> None:
+        """A call is about to be sent upstream, for the first time."""
+        self.records.begin(record)
+
+    def settle(self, record: CallRecord) -> None:
+        """The one way a record ends."""
+        self.records.put(record)
+        for observe in self.observers:
+            observe(record)
 
     def new_trace_id(self) -> str:
         """Unique, and in order of time: milliseconds, then 80 random bits, in hexadecimal."""

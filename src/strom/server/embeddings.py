@@ -177,4 +177,4 @@ class Embedder:
             record.status = "failed" if record.attempts else "rejected"
         if isinstance(error, Cancelled):
             record.status, record.http_status = "cancelled", error.status
-        self._gateway.services.records.put(record)
+        self._gateway.services.settle(record)

@@ -1,0 +1,55 @@
+"""A call's record brought up to date from what the call has seen. Nothing here changes the call's course."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strom.core.errors import StromError
+from strom.core.evidence import Evidence
+from strom.gateway.accounts import (
+    UsageEstimate,
+    demands_usage,
+    describe_attempt,
+    describe_endpoint,
+    fill_record,
+    milliseconds,
+    status_of,
+)
+from strom.gateway.echoes import without_echoes
+
+if TYPE_CHECKING:
+    from strom.gateway.call import Call
+
+
+def bring_up_to_date(call: Call, error: StromError | None, now: float) -> None:
+    """`now` on the call's clock; once the block is written, that moment."""
+    attempt, record = call.attempt, call.record
+    evidence = attempt.evidence if attempt is not None else Evidence()
+    record.status = status_of(evidence, error, dispatched=call.dispatched_at is not None)
+    fill_record(record, _estimate(call, evidence, error), evidence, error)
+    if record.error is not None:
+        record.error.message = without_echoes(record.error.message, call.request)
+    record.dropped = [*call.dropped, *evidence.notes, *evidence.lost_to(call.codec.name)]
+    record.attempts = list(call.past)
+    if attempt is not None:
+        describe_endpoint(record, attempt, call.plan)
+        record.attempts.append(describe_attempt(attempt, error, now))
+    if call.dispatched_at is None or attempt is None:
+        return
+    if call.first_token_at is None and evidence.first_token_kind is not None:
+        call.first_token_at = now  # the first token came in the read that is being passed on
+    timing = record.timing
+    timing.first_token_kind = evidence.first_token_kind
+    timing.time_to_first_token_ms = milliseconds(call.dispatched_at, call.first_token_at)
+    timing.request_duration_ms = milliseconds(call.dispatched_at, now)
+    timing.upstream_response_ms = milliseconds(attempt.started_at, attempt.response_at)
+
+
+def _estimate(call: Call, evidence: Evidence, error: StromError | None) -> UsageEstimate:
+    """A call that failed before its first token used nothing that anybody knows of, whatever the protocol demands."""
+    if error is not None:
+        in_band = call.committed and call.codec.name == "openai-responses"  # its error event has a usage object
+        demanded = evidence.deltas > 0 or in_band
+    else:
+        demanded = demands_usage(call.codec.name, call.request)
+    return UsageEstimate(call.input_estimate, demanded=demanded)
