@@ -177,6 +177,15 @@ async def test_a_message_without_a_body_for_head() -> None:
     assert not up.pooled
 
 
+@pytest.mark.parametrize("step", [0, 1])
+@pytest.mark.parametrize("framing", [b"Content-Length: 5", b"Transfer-Encoding: chunked"])
+async def test_what_follows_the_head_that_answers_head_reaches_nobody(framing: bytes, step: int) -> None:
+    up = Upstream("HEAD").feed(response(framing, body=b"5\r\nwords\r\n0\r\n\r\n"), step=step)
+    assert up.told.outcome == "complete"
+    assert up.told.body == b""
+    assert not up.pooled
+
+
 async def test_unsent_request_bytes_keep_a_connection_from_the_pool() -> None:
     up = Upstream()
     up.transport.unsent = 10

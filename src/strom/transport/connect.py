@@ -14,11 +14,12 @@ import base64
 import ipaddress
 import ssl
 from collections.abc import Callable, Mapping
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from strom.transport.dialing import dial, is_address, resolve
 from strom.transport.types import FailureKind, Origin, TransportFailure
 
 _MAX_PROXY_HEAD_BYTES = 16_384
@@ -155,8 +156,19 @@ async def _direct(origin: Origin, tls: TlsContexts, factory: Callable[[], Protoc
     loop = asyncio.get_running_loop()
     context = tls.choose(origin) if origin.scheme == "https" else None
     name = origin.host if context is not None else None
-    _, protocol = await loop.create_connection(factory, origin.host, origin.port, ssl=context, server_hostname=name)
+    where = await _reach(origin.host, origin.port)
+    _, protocol = await loop.create_connection(factory, **where, ssl=context, server_hostname=name)
     return protocol
+
+
+async def _reach(host: str, port: int) -> dict[str, Any]:
+    """What `create_connection` needs for this place: an address as it is, or a socket that has won among several."""
+    if is_address(host):
+        return {"host": host, "port": port}
+    addresses = await resolve(host, port)
+    if len(addresses) == 1:
+        return {"host": addresses[0].place[0], "port": port}
+    return {"sock": await dial(addresses)}
 
 
 async def _proxied(origin: Origin, proxy: Proxy, tls: TlsContexts, factory: Callable[[], ProtocolT]) -> ProtocolT:
@@ -182,7 +194,8 @@ async def _proxied(origin: Origin, proxy: Proxy, tls: TlsContexts, factory: Call
 
 async def _to_proxy(proxy: Proxy, factory: Callable[[], ProtocolT]) -> tuple[asyncio.Transport, ProtocolT]:
     try:
-        return await asyncio.get_running_loop().create_connection(factory, proxy.host, proxy.port)
+        where = await _reach(proxy.host, proxy.port)
+        return await asyncio.get_running_loop().create_connection(factory, **where)
     except TimeoutError:
         raise
     except OSError as error:

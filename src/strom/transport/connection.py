@@ -57,6 +57,21 @@ class _Nobody:
 _NOBODY = _Nobody()
 
 
+class _WithoutBody(_Nobody):
+    """Stands before the receiver of a response that has no body whatever follows its head: it hears of the end alone."""
+
+    __slots__ = ("_receiver",)
+
+    def __init__(self, receiver: ResponseReceiver) -> None:
+        self._receiver = receiver
+
+    def on_end(self, *, delimited_by_close: bool) -> None:
+        self._receiver.on_end(delimited_by_close=delimited_by_close)
+
+    def on_failure(self, failure: TransportFailure) -> None:
+        self._receiver.on_failure(failure)
+
+
 class _Broken(Exception):
     """A response that cannot be accepted."""
 
@@ -264,8 +279,9 @@ class UpstreamConnection(asyncio.Protocol):
             self._decode(call, declared)
         self._receiver.on_response(status, self._headers)
         if call.method == "HEAD" and self._phase == _BODY:
-            # llhttp waits for the body that the head describes; there is none.
+            # llhttp waits for the body that the head describes; there is none, and what comes in its place is nobody's.
             self._phase = _DONE
+            self._receiver = _WithoutBody(self._receiver)
 
     def on_body(self, data: bytes) -> None:
         self._unread_bytes = 0
