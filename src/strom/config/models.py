@@ -47,7 +47,9 @@ def resolve_models(
             endpoint = _endpoint(row, table.name)
             ids.claim(endpoint.id, f"{where}.id")
             endpoints.append(endpoint)
-        found.append(ModelSettings(table.name, tuple(endpoints), table.aliases))
+        found.append(
+            ModelSettings(table.name, tuple(endpoints), table.aliases, table.limits, table.timeouts, table.continuation)
+        )
     return tuple(found)
 
 

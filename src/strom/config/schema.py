@@ -6,12 +6,14 @@ Bounds stand in the types; what needs more than one value to judge (references, 
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from strom.core.access import Limits, PolicySettings, Positive
-from strom.upstreams.settings import Price, ProtocolName, Timeouts
+from strom.core.access import Budget, Limits, PolicySettings, Positive
+from strom.upstreams.settings import Price, ProtocolName
+from strom.upstreams.timeouts import SomeTimeouts, Timeouts
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -77,13 +79,39 @@ class StoreTable(msgspec.Struct, frozen=True):
 
 
 class SharedTable(msgspec.Struct, frozen=True):
+    """`[shared]`: what processes and replicas have in common. `memory://`: the workers of one `strom serve`."""
+
     url: Words = "memory://"
+    on_failure: Literal["closed", "local"] = "closed"
+    """When Redis does not answer: refuse calls that have limits, or let each process enforce its share of them."""
+    replicas_hint: Positive = 1
+    """How many processes there are in all: what "local" divides limits by."""
+    timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=10_000)] = 250
+    """How long an answer of Redis is waited for."""
+    lease_s: Annotated[float, msgspec.Meta(ge=5)] = 60.0
+    """When the slot of a concurrent call comes back whose process died. Running calls renew theirs."""
 
 
 class AuthSettings(msgspec.Struct, frozen=True):
     """`[auth]`. "auto": no key is asked for on a loopback address, and one is elsewhere."""
 
     required: Literal["auto"] | bool = "auto"
+    allow_unauthenticated: bool = False
+    """Said in so many words: without it `required = false` is refused on an address that others can reach."""
+
+
+class LimitsTable(msgspec.Struct, frozen=True):
+    """`[limits]`: what binds all calls together, and how much output a call is taken to want that does not say."""
+
+    requests_per_minute: Positive | None = None
+    tokens_per_minute: Positive | None = None
+    concurrent: Positive | None = None
+    budget: Budget | None = None
+    assumed_output_tokens: Positive = 1024
+
+    @property
+    def of_all(self) -> Limits:
+        return Limits(self.requests_per_minute, self.tokens_per_minute, self.concurrent, self.budget)
 
 
 class ProviderTable(msgspec.Struct, frozen=True):
@@ -116,6 +144,12 @@ class ModelTable(msgspec.Struct, frozen=True):
     name: Words
     aliases: tuple[str, ...] = ()
     endpoints: tuple[EndpointTable, ...] = ()
+    limits: Limits = Limits()
+    """Of all callers of the model together."""
+    timeouts: SomeTimeouts = SomeTimeouts()
+    """What replaces the clocks of its providers."""
+    continuation: bool = False
+    """Whether a stream whose backend fails after output goes on at the next endpoint."""
 
 
 class KeyTable(msgspec.Struct, frozen=True):
@@ -128,6 +162,12 @@ class KeyTable(msgspec.Struct, frozen=True):
     models: tuple[str, ...] = ()
     limits: Limits = Limits()
     admin: bool = False
+    routes: tuple[str, ...] = ()
+    """Patterns of the paths it may ask; none: all."""
+    may_pin_endpoint: bool = False
+    expires_at: datetime | None = None
+    """A time without a zone is UTC."""
+    disabled: bool = False
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -137,6 +177,7 @@ class Document(msgspec.Struct, frozen=True):
     store: StoreTable = StoreTable()
     shared: SharedTable = SharedTable()
     auth: AuthSettings = AuthSettings()
+    limits: LimitsTable = LimitsTable()
     providers: tuple[ProviderTable, ...] = ()
     models: tuple[ModelTable, ...] = ()
     policies: tuple[PolicySettings, ...] = ()

@@ -29,6 +29,9 @@ class Limits(msgspec.Struct, frozen=True):
     budget: Budget | None = None
 
 
+NO_LIMITS = Limits()
+
+
 class PolicySettings(msgspec.Struct, frozen=True):
     """What an endpoint must be to serve a call. An endpoint that does not tell a property satisfies no pattern on it."""
 
@@ -39,12 +42,24 @@ class PolicySettings(msgspec.Struct, frozen=True):
 
 
 class KeySettings(msgspec.Struct, frozen=True):
-    """A key that clients present. `models`: patterns of the names it may ask for; `policy`: id of a policy, or None."""
+    """A key that clients present. `models`: patterns of the names it may ask for; `policy`: id of a policy, or None.
+
+    `routes`: patterns of the paths it may ask. `name` is what records, budgets and stored responses go by: it stays the same
+    while the secret is rotated.
+    """
 
     name: str
     sha256: str
     """Lower-case hex."""
     policy: str | None = None
     models: tuple[str, ...] = ()
-    limits: Limits = Limits()
+    limits: Limits = NO_LIMITS
     admin: bool = False
+    routes: tuple[str, ...] = ()
+    may_pin_endpoint: bool = False
+    """Whether `x-strom-endpoint` may choose where its calls go."""
+    expires_at: float | None = None
+    """Unix seconds; from then on the key is refused."""
+    disabled: bool = False
+    id: str = ""
+    """Of a managed key; "" for one of the configuration."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from strom.upstreams.settings import Price
+from strom.upstreams.timeouts import Timeouts
 from strom.upstreams.upstream import Upstream
 
 
@@ -18,6 +19,12 @@ class Endpoint(msgspec.Struct, frozen=True):
     weight: float = 1.0
     context_window: int | None = None
     price: Price | None = None
+    own_timeouts: Timeouts | None = None
+    """None: its upstream's."""
+
+    @property
+    def timeouts(self) -> Timeouts:
+        return self.own_timeouts or self.upstream.timeouts
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -26,6 +33,8 @@ class Plan(msgspec.Struct, frozen=True):
     endpoints: tuple[Endpoint, ...]
     requested_model: str
     policy_id: str | None = None
+    continuation: bool = False
+    """A stream whose upstream fails after output goes on at the next endpoint."""
 
     def model_for(self, endpoint: Endpoint) -> str:
         return endpoint.model or self.requested_model

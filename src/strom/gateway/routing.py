@@ -29,6 +29,7 @@ class Model(msgspec.Struct, frozen=True):
     name: str
     aliases: tuple[str, ...]
     endpoints: tuple[Endpoint, ...]
+    continuation: bool = False
 
 
 def may_use(key: KeySettings, model: str) -> bool:
@@ -83,7 +84,7 @@ class Router:
                 f"No endpoint of the model {model!r} satisfies the policy {names}.", code="policy_refused"
             )
         policy_id = policies[-1].id if policies else None
-        return Plan(self._ordered(allowed), model, policy_id)
+        return Plan(self._ordered(allowed), model, policy_id, continuation=self._continues(known))
 
     def plain_aliases(self) -> list[tuple[str, Model]]:
         """Aliases that are names, not patterns."""
@@ -99,10 +100,11 @@ class Router:
                 entry.weight,
                 entry.context_window,
                 entry.price,
+                settings.timeouts.replacing(self.upstreams[entry.provider].timeouts),
             )
             for entry in settings.endpoints
         )
-        return Model(settings.name, settings.aliases, endpoints)
+        return Model(settings.name, settings.aliases, endpoints, settings.continuation)
 
     def _endpoints(self, name: str) -> Sequence[Endpoint]:
         if name in self.models:
@@ -120,6 +122,10 @@ class Router:
         if own and provider in self.upstreams:
             return (Endpoint(provider, self.upstreams[provider], own),)
         return ()
+
+    def _continues(self, name: str) -> bool:
+        model = self.models.get(name) or next((m for pattern, m in self._patterns if fnmatchcase(name, pattern)), None)
+        return model is not None and model.continuation
 
     def _policies(self, key: KeySettings | None, wanted: str | None) -> list[PolicySettings]:
         """The key's policy and the request's; both bind."""

@@ -10,8 +10,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from strom.core.access import Currency
+from strom.core.access import NO_LIMITS, Currency, Limits
 from strom.protocols.codec import Quirks
+from strom.upstreams.timeouts import SomeTimeouts
+from strom.upstreams.timeouts import Timeouts as Timeouts
 
 ProtocolName = Literal["openai-chat", "openai-responses", "anthropic", "ollama"]
 AuthStyle = Literal["bearer", "x-api-key", "api-key", "none"]
@@ -37,14 +39,6 @@ class Secret:
 
     def __hash__(self) -> int:
         return hash(self._value)
-
-
-class Timeouts(msgspec.Struct, frozen=True):
-    connect_s: Seconds = 5.0
-    first_token_s: Seconds = 120.0
-    """From dispatch to the first token-bearing frame."""
-    idle_s: Seconds = 60.0
-    """Between frames; heartbeats do not reset it."""
 
 
 class ProviderSettings(msgspec.Struct, frozen=True):
@@ -90,3 +84,9 @@ class ModelSettings(msgspec.Struct, frozen=True):
     name: str
     endpoints: tuple[EndpointSettings, ...]
     aliases: tuple[str, ...] = ()
+    limits: Limits = NO_LIMITS
+    """Of all callers of the model together."""
+    timeouts: SomeTimeouts = SomeTimeouts()
+    """What replaces its providers' clocks."""
+    continuation: bool = False
+    """A stream whose upstream fails after output goes on at the next endpoint."""
