@@ -106,8 +106,10 @@ def errors(tmp_path: Path, text: str, environ: dict[str, str] | None = None) -> 
             "store.url: expected sqlite:///file.db (relative) or sqlite:////folder/file.db (absolute)",
         ),
         ('[store]\nurl = "postgresql://h/db"', "store.url: postgresql:// stores are not available in this version; use sqlite:///strom.db"),
-        ('[shared]\nurl = "redis://h:6379/0"', "shared.url: Redis is not available in this version; use memory://"),
-        ('[shared]\nurl = "file://x"', "shared.url: expected memory://"),
+        (
+            '[shared]\nurl = "postgres://h/0"',
+            "shared.url: expected memory://, redis://HOST:PORT/DATABASE or rediss://… (with TLS)",
+        ),
         # keys
         ('[[keys]]\nname = "k"', "keys[0]: expected exactly one of key_env and key_sha256"),
         ('[[keys]]\nname = "k"\nkey_env = "NONE"', "keys[0].key_env: the environment variable NONE is not set"),

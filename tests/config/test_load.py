@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -120,7 +121,7 @@ def test_the_file_of_the_contract(tmp_path: Path) -> None:
     sha256 = hashlib.sha256(b"gw-1").hexdigest()
     assert settings.keys == (KeySettings("ci", sha256, "eu-only", ("qwen3-*",), limits, admin=False),)
     assert settings.secrets == (Secret("up-1"), Secret("gw-1"))
-    assert settings.warnings == ("keys[0].limits: limits and budgets are accepted but not enforced in this version",)
+    assert settings.warnings == ()
 
 
 def test_no_secret_is_in_the_repr_of_settings(tmp_path: Path) -> None:
@@ -273,8 +274,71 @@ def test_auth_required(host: str, required: bool, expected: bool) -> None:
     assert settings.auth_required is expected
 
 
-def test_an_open_or_a_shut_gateway_is_warned_of(tmp_path: Path) -> None:
-    (shut,) = load_settings(None, Overrides(host="0.0.0.0"), {}).warnings
-    assert shut.startswith("keys: callers must present a key")
-    (open_,) = load(tmp_path, '[server]\nhost = "0.0.0.0"\n[auth]\nrequired = false').warnings
-    assert open_.startswith("auth.required: anyone who reaches 0.0.0.0")
+OPEN = '[server]\nhost = "0.0.0.0"\n[auth]\nrequired = false\n'
+
+
+def test_an_open_gateway_is_refused_unless_it_is_said_in_so_many_words(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, OPEN)
+    assert caught.value.message.startswith("auth.required: anyone who reaches 0.0.0.0")
+    assert "--allow-unauthenticated" in caught.value.message
+    settings = load(tmp_path, OPEN + "allow_unauthenticated = true")
+    assert not settings.auth_required
+    (warning,) = settings.warnings
+    assert warning.startswith("auth.required: anyone who reaches 0.0.0.0")
+
+
+@pytest.mark.parametrize(("written", "required"), [("", False), ("[auth]\nrequired = true", True)])
+def test_the_flag_opens_what_does_not_insist_on_keys(tmp_path: Path, written: str, required: bool) -> None:
+    path = tmp_path / "strom.toml"
+    path.write_text(written)
+    overrides = Overrides(host="0.0.0.0", allow_unauthenticated=True)
+    assert load_settings(path, overrides, {}).auth_required is required
+
+
+def test_to_allow_it_is_not_to_demand_it(tmp_path: Path) -> None:
+    settings = load(tmp_path, '[server]\nhost = "0.0.0.0"\n[auth]\nallow_unauthenticated = true')
+    assert settings.auth_required
+
+
+def test_limits_stand_for_all_for_models_and_for_keys(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        """
+        [limits]
+        requests_per_minute = 600
+        assumed_output_tokens = 500
+        [[providers]]
+        name = "p"
+        base_url = "http://127.0.0.1:1"
+        [[models]]
+        name = "m"
+        limits = { concurrent = 3 }
+        [[models.endpoints]]
+        provider = "p"
+        """,
+    )
+    assert settings.limits.of_all == Limits(requests_per_minute=600)
+    assert settings.limits.assumed_output_tokens == 500
+    assert settings.models[0].limits == Limits(concurrent=3)
+
+
+def test_a_key_has_routes_an_expiry_and_may_be_switched_off(tmp_path: Path) -> None:
+    digest = "0" * 64
+    text = f"""
+        [[keys]]
+        name = "old"
+        key_sha256 = "{digest}"
+        routes = ["/v1/embeddings"]
+        may_pin_endpoint = true
+        expires_at = 2026-12-01T00:00:00
+        disabled = true
+        """
+    (key,) = load(tmp_path, text).keys
+    assert (key.routes, key.may_pin_endpoint, key.disabled) == (("/v1/embeddings",), True, True)
+    assert key.expires_at == datetime(2026, 12, 1, tzinfo=UTC).timestamp()
+
+
+def test_the_password_of_a_redis_is_kept_out_of_logs() -> None:
+    settings = load_settings(None, Overrides(), {"STROM_SHARED_URL": "redis://:swordfish%21@h:6379/1"})
+    assert Secret("swordfish!") in settings.secrets

@@ -23,6 +23,7 @@ LEVELS = ("debug", "info", "warning", "error")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on [8080].")
 @click.option("--workers", type=click.IntRange(1, 256), help="Processes that share the port [1].")
 @click.option("--log-level", type=click.Choice(LEVELS), help="What is logged to stderr [info].")
+@click.option("--allow-unauthenticated", is_flag=True, help="Serve callers without a key, on any address.")
 @click.pass_context
 def serve(context: click.Context, /, path: Path | None, **flags: Any) -> int:
     """Run the gateway.
@@ -33,7 +34,7 @@ def serve(context: click.Context, /, path: Path | None, **flags: Any) -> int:
     from strom.config.settings import Overrides
     from strom.logs import set_up_logging
 
-    names = ("host", "port", "workers", "log_level")
+    names = ("host", "port", "workers", "log_level", "allow_unauthenticated")
     overrides = Overrides(**{name: flags[name] for name in names}, backends=backends_of(context))
     settings = load_settings(path, overrides, os.environ)
     secrets = [secret.reveal() for secret in settings.secrets]

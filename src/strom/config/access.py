@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from datetime import UTC
 
 from strom.config.models import Names, check_patterns
 from strom.config.providers import Environment
 from strom.config.schema import KeyTable
 from strom.config.tables import Problems, suggestion
-from strom.core.access import KeySettings, Limits, PolicySettings
+from strom.core.access import KeySettings, PolicySettings
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -38,14 +39,31 @@ def resolve_keys(
         if table.policy and table.policy not in known:
             hint = suggestion(table.policy, known)
             problems.add(f"{path}.policy", f"there is no policy {table.policy!r}{hint}")
-        if table.limits != Limits():
-            problems.warn(f"{path}.limits", "limits and budgets are accepted but not enforced in this version")
         sha256 = _hash(table, path, environment)
         first = hashes.setdefault(sha256, path) if sha256 else path
         if first != path:
             problems.add(path, f"is the same key as {first}")
-        found.append(KeySettings(table.name, sha256, table.policy, table.models, table.limits, table.admin))
+        check_patterns(table.routes, f"{path}.routes", problems)
+        found.append(_key(table, sha256))
     return tuple(found)
+
+
+def _key(table: KeyTable, sha256: str) -> KeySettings:
+    expiry = table.expires_at
+    if expiry is not None and expiry.tzinfo is None:
+        expiry = expiry.replace(tzinfo=UTC)
+    return KeySettings(
+        table.name,
+        sha256,
+        table.policy,
+        table.models,
+        table.limits,
+        table.admin,
+        routes=table.routes,
+        may_pin_endpoint=table.may_pin_endpoint,
+        expires_at=expiry.timestamp() if expiry is not None else None,
+        disabled=table.disabled,
+    )
 
 
 def _hash(table: KeyTable, path: str, environment: Environment) -> str:

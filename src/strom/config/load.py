@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -21,6 +22,7 @@ from strom.config.settings import Overrides, Settings
 from strom.config.tables import Problems, explain, read_table
 from strom.core.errors import ConfigError
 from strom.stores.urls import parse_store_url
+from strom.upstreams.settings import Secret
 
 VARIABLES: dict[str, tuple[str, str]] = {
     "STROM_HOST": ("server", "host"),
@@ -53,9 +55,12 @@ def load_settings(path: Path | None, overrides: Overrides, environ: Mapping[str,
     if path is None and environ.get("STROM_CONFIG"):
         path = Path(environ["STROM_CONFIG"])
     document = read_table(Document, _read_file(path) if path else {}, "", problems)
+    if _password(document.shared.url):
+        problems.add("shared.url", "a password never stands in the file: put the whole URL into STROM_SHARED_URL")
     document = _with_variables(document, environ, problems)
     document = _with_flags(document, overrides, problems)
     settings = _resolve(document, overrides, Environment(environ, problems))
+    _check_access(settings, problems)
     if problems.errors:
         raise ConfigError("\n".join(problems.errors))
     _warn(settings, problems)
@@ -87,6 +92,10 @@ def _with_flags(document: Document, overrides: Overrides, problems: Problems) ->
         value = getattr(overrides, key)
         if value is not None:
             document = _with(document, ("server", key), value, f"--{key.replace('_', '-')}", problems)
+    if overrides.allow_unauthenticated:
+        required = document.auth.required if document.auth.required is True else False
+        auth = msgspec.structs.replace(document.auth, required=required, allow_unauthenticated=True)
+        document = msgspec.structs.replace(document, auth=auth)
     return document
 
 
@@ -113,12 +122,16 @@ def _resolve(document: Document, overrides: Overrides, environment: Environment)
     models = resolve_models(document.models, providers, problems)
     check_policies(document.policies, problems)
     keys = resolve_keys(document.keys, document.policies, environment)
+    if password := _password(document.shared.url):
+        environment.secrets.append(Secret(password))
     return Settings(
         server=document.server,
         store_url=document.store.url,
         store=document.store,
         shared_url=document.shared.url,
+        shared=document.shared,
         auth=document.auth,
+        limits=document.limits,
         providers=providers,
         models=models,
         policies=document.policies,
@@ -127,19 +140,33 @@ def _resolve(document: Document, overrides: Overrides, environment: Environment)
     )
 
 
+def _password(url: str) -> str:
+    try:
+        return unquote(urlsplit(url).password or "")
+    except ValueError:
+        return ""
+
+
 def _check_urls(document: Document, problems: Problems) -> None:
     try:
         parse_store_url(document.store.url)
     except ConfigError as error:
         problems.add("store.url", error.message)
-    if document.shared.url != "memory://":
-        redis = document.shared.url.startswith(("redis://", "rediss://"))
-        what = "Redis is not available in this version; use memory://" if redis else "expected memory://"
-        problems.add("shared.url", what)
+    if document.shared.url != "memory://" and not document.shared.url.startswith(("redis://", "rediss://")):
+        problems.add("shared.url", "expected memory://, redis://HOST:PORT/DATABASE or rediss://… (with TLS)")
+
+
+OPEN_TO_ALL = """anyone who reaches {host} could use this gateway and its backends' keys. Ask for keys (required = true, and \
+`strom keys create NAME`), listen on 127.0.0.1, or say that you want it: allow_unauthenticated = true beside it, or the flag \
+--allow-unauthenticated"""
+
+
+def _check_access(settings: Settings, problems: Problems) -> None:
+    """No address that others can reach is served without keys, unless that is said in so many words."""
+    if not settings.auth_required and not settings.on_loopback and not settings.auth.allow_unauthenticated:
+        problems.add("auth.required", OPEN_TO_ALL.format(host=settings.server.host))
 
 
 def _warn(settings: Settings, problems: Problems) -> None:
-    if settings.auth_required and not settings.keys:
-        problems.warn("keys", "callers must present a key, but there are no [[keys]]: every call will be refused")
     if settings.auth.required is False and not settings.on_loopback:
         problems.warn("auth.required", f"anyone who reaches {settings.server.host} can use this gateway")

@@ -6,7 +6,7 @@ import ipaddress
 
 import msgspec
 
-from strom.config.schema import AuthSettings, LogLevel, ServerSettings, StoreTable
+from strom.config.schema import AuthSettings, LimitsTable, LogLevel, ServerSettings, SharedTable, StoreTable
 from strom.core.access import KeySettings, PolicySettings
 from strom.upstreams.settings import ModelSettings, ProtocolName, ProviderSettings, Secret
 
@@ -27,6 +27,7 @@ class Overrides(msgspec.Struct, frozen=True):
     workers: int | None = None
     log_level: LogLevel | None = None
     backends: tuple[Backend, ...] = ()
+    allow_unauthenticated: bool = False
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -38,7 +39,9 @@ class Settings(msgspec.Struct, frozen=True):
     store_url: str = "sqlite:///strom.db"
     store: StoreTable = StoreTable()
     shared_url: str = "memory://"
+    shared: SharedTable = SharedTable()
     auth: AuthSettings = AuthSettings()
+    limits: LimitsTable = LimitsTable()
     providers: dict[str, ProviderSettings] = {}
     models: tuple[ModelSettings, ...] = ()
     policies: tuple[PolicySettings, ...] = ()
