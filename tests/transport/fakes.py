@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from strom.transport.exchange import NativeExchange
+from strom.transport.intake import Intake
 from strom.transport.server import ServerConnection
 from strom.transport.types import Exchange, Headers, ServerLimits, TransportFailure
 
@@ -139,11 +140,15 @@ class Wire:
         *,
         answer: Callable[[Exchange], None] | None = None,
         eof_possible: bool = True,
+        full: bool = False,
+        intake: Intake | None = None,
     ) -> None:
         self.clock = FakeLoop()
         self.transport = FakeTransport(eof_possible=eof_possible)
         self.exchanges: list[NativeExchange] = []
         self.open: set[ServerConnection] = set()
+        self.intake = intake or Intake((limits or ServerLimits()).max_receiving_bytes)
+        self.full = full
         self._answer = answer
         self.connection = ServerConnection(self._handle, limits or ServerLimits(), self, self.clock.loop)
         self.connection.connection_made(cast(asyncio.BaseTransport, self.transport))
@@ -154,8 +159,9 @@ class Wire:
         if self._answer is not None:
             self._answer(exchange)
 
-    def add(self, connection: ServerConnection) -> None:
+    def add(self, connection: ServerConnection) -> bool:
         self.open.add(connection)
+        return not self.full
 
     def remove(self, connection: ServerConnection) -> None:
         self.open.discard(connection)

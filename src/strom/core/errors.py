@@ -164,6 +164,12 @@ class Overloaded(ProviderError):
     code = "overloaded"
 
 
+class AtCapacity(Overloaded):
+    """This gateway, not an upstream, has as much to do as it may have: worded like `Overloaded`."""
+
+    fault = "gateway"
+
+
 class TimedOut(ProviderError):
     status = 504
     code = "upstream_timeout"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strom.core.errors import BadRequest, ShuttingDown, StromError, TooLarge
+from strom.core.errors import AtCapacity, BadRequest, ShuttingDown, StromError, TooLarge
 from strom.transport.types import Refusal
 
 
@@ -14,6 +14,8 @@ def refusal_error(refusal: Refusal) -> StromError:
             return BadRequest("The request's head is too large.", status=refusal.status)
         case "draining":
             return ShuttingDown("The gateway is shutting down: try again in a moment.", retry_after_s=1.0)
+        case "overloaded":
+            return AtCapacity("The gateway is overloaded: try again in a moment.", retry_after_s=1.0)
         case "timeout":
             return BadRequest("The request did not arrive in time.", status=refusal.status)
         case "bad_request" | "not_implemented" | "version_not_supported" | "expectation_failed":

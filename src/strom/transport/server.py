@@ -11,6 +11,9 @@ Invariants:
 * After a refusal, or a request without keep-alive, further input is discarded. A refused client may still be sending:
   the connection then lingers, reading and dropping a bounded amount for a bounded time, so that the answer is not lost
   to a reset.
+* While the client leaves more of the last answer unread than the high-water mark, no further request is handed over:
+  who pipelines and does not read cannot make answers pile up. He has `slow_reader_s`, and longer only while he reads on.
+* A body has to come without long silence and, on the whole, at a minimum rate; all bodies together are bounded.
 * One timer per connection, re-armed only when it fires: it waits for the head, the next piece of a body, the next
   request, or the end of lingering; never for the handler.
 """
@@ -25,6 +28,7 @@ from typing import Protocol, cast
 import httptools
 
 from strom.transport.exchange import NativeExchange
+from strom.transport.intake import Intake
 from strom.transport.requests import Refused, RequestPlan, bad_request, judge, split_target
 from strom.transport.types import Handler, Headers, RequestHead, ServerLimits
 from strom.transport.whole import is_roomy, whole_request
@@ -32,7 +36,8 @@ from strom.transport.whole import is_roomy, whole_request
 _LINGER_S = 5.0
 _LINGER_BYTES = 67_108_864
 _FLUSH_S = 30.0
-"""How long a closing connection may take to hand its last bytes to the client."""
+"""How long a closing connection may take to hand its last bytes to the client; as long again while enough of them go."""
+_MIN_FLUSHED_BYTES = 15_000
 _CHUNK_OVERHEAD_BYTES = 65_536
 _CHUNK_OVERHEAD_FACTOR = 8
 """Framing (sizes, extensions, trailers) a chunked body may have: a fixed part and a part per byte of body. One-byte
@@ -40,6 +45,15 @@ chunks take 5 bytes of framing per byte."""
 _MAX_TRAILERS = 64
 _NEVER = float("inf")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_TURNED_AWAY_S = 1.0
+_FULL = b"""\
+HTTP/1.1 503 Service Unavailable\r
+content-type: application/json\r
+retry-after: 1\r
+content-length: 94\r
+connection: close\r
+\r
+{"error":{"message":"Too many connections: try again in a moment.","type":"overloaded_error"}}"""
 
 # What the next byte belongs to.
 _IDLE, _HEAD, _BODY = range(3)
@@ -48,7 +62,11 @@ _IDLE, _HEAD, _BODY = range(3)
 class Roster(Protocol):
     """Knows the open connections: each is added when made and removed when lost."""
 
-    def add(self, connection: ServerConnection) -> None: ...
+    intake: Intake
+
+    def add(self, connection: ServerConnection) -> bool:
+        """False: there are too many; the connection is to be turned away."""
+        ...
 
     def remove(self, connection: ServerConnection) -> None: ...
 
@@ -57,10 +75,10 @@ class ServerConnection(asyncio.Protocol):
     """A client's connection, from accepted to lost."""
 
     __slots__ = (
-        "_advancing", "_backlog", "_begun", "_body", "_current", "_deadline", "_deaf", "_discarded", "_expected",
-        "_fires_at", "_handler", "_head_bytes", "_headers", "_incoming", "_limits", "_loop", "_parser", "_paused",
-        "_peer", "_phase", "_plan", "_quick", "_raw_bytes", "_reading_paused", "_ready", "_roster", "_skip_head", "_target",
-        "_timer", "_trailers", "draining", "transport",
+        "_advancing", "_backlog", "_begun", "_body", "_body_since", "_current", "_deadline", "_deaf", "_discarded", "_expected",
+        "_fires_at", "_handler", "_head_bytes", "_headers", "_held_bytes", "_incoming", "_limits", "_loop", "_parser",
+        "_paused", "_phase", "_plan", "_quick", "_raw_bytes", "_reading_paused", "_ready", "_roster", "_skip_head", "_target",
+        "_timer", "_trailers", "_unsent_bytes", "draining", "peer", "transport",
     )  # fmt: skip
 
     def __init__(self, handler: Handler, limits: ServerLimits, roster: Roster, loop: asyncio.AbstractEventLoop) -> None:
@@ -70,7 +88,7 @@ class ServerConnection(asyncio.Protocol):
         self._loop = loop
         self._parser: httptools.HttpRequestParser | None = None
         self._quick = is_roomy(limits)
-        self._peer = ""
+        self.peer = ""
         self._current: NativeExchange | None = None
         self._ready: list[NativeExchange] | None = None
         self._incoming: NativeExchange | None = None
@@ -84,25 +102,31 @@ class ServerConnection(asyncio.Protocol):
         self._begun = self._deaf = self.draining = self._expected = False
         self._paused = self._reading_paused = self._advancing = self._skip_head = False
         self._timer: asyncio.TimerHandle | None = None
-        self._deadline = self._fires_at = _NEVER
+        self._deadline = self._fires_at = self._body_since = _NEVER
+        self._held_bytes = self._unsent_bytes = 0
 
     # -- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
+        self.peer = str(peer[0]) if isinstance(peer, tuple) else ""
         self.transport.set_write_buffer_limits(high=self._limits.write_high_water_bytes)
-        self._roster.add(self)
-        self._wait(self._limits.head_timeout_s)
+        if self._roster.add(self):
+            self._wait(self._limits.head_timeout_s)
+            return
+        self._deaf = True
+        if not self.transport.is_closing():
+            self.transport.write(_FULL)
+            self._linger(_TURNED_AWAY_S)
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             self._discard(len(data))
             return
         size = len(data)
-        if self._quick and self._phase == _IDLE and self._current is None and not self._head_bytes:
-            whole = whole_request(data, self._peer)
+        if self._quick and self._phase == _IDLE and self._current is None and not (self._head_bytes or self._paused):
+            whole = whole_request(data, self.peer)
             if whole is not None:
                 self._hand_over(NativeExchange(self, whole[0], closes=False, body=whole[1]))
                 return
@@ -115,7 +139,7 @@ class ServerConnection(asyncio.Protocol):
                 self._feed(data)
             else:
                 self._feed_long(data)
-        if self._current is None:
+        if self._current is None and not self._paused:
             self._advance()
         else:
             self._hold_back(size)
@@ -145,6 +169,9 @@ class ServerConnection(asyncio.Protocol):
         self._paused = False
         if self._current is not None:
             self._current.writing_resumed()
+        elif self._ready is not None or not self._deaf:
+            self._deadline = _NEVER
+            self._advance()
 
     # -- ResponseOwner
 
@@ -154,6 +181,9 @@ class ServerConnection(asyncio.Protocol):
             self._linger()
         elif close or self.draining:
             self._close()
+        elif self._paused:
+            self._unsent_bytes = self.transport.get_write_buffer_size()
+            self._wait(self._limits.slow_reader_s)
         elif self._ready is None and self._phase == _IDLE and not self._backlog:
             # Nothing else came meanwhile, so that there is nothing to hand over or to resume but patience.
             self._begun = False
@@ -220,12 +250,15 @@ class ServerConnection(asyncio.Protocol):
         if len(self._headers) > self._limits.max_header_count:
             raise Refused(431, "head_too_large", "too many header fields")
         self._plan = plan = judge(method, self._target, version, self._headers)
-        head = RequestHead(method, plan.path, plan.query, self._headers, version, self._peer)
+        head = RequestHead(method, plan.path, plan.query, self._headers, version, self.peer)
         self._incoming = NativeExchange(self, head, closes=not parser.should_keep_alive())
         self._expected = plan.expects_continue
         self._phase = _BODY
+        self._body_since = _NEVER
         if plan.content_length is not None and plan.content_length > self._limits.max_body_bytes:
             raise self._too_large()
+        if self._has_body() and not self._roster.intake.admits():
+            raise _overloaded()
 
     def on_body(self, data: bytes) -> None:
         if self._body is None:
@@ -234,6 +267,9 @@ class ServerConnection(asyncio.Protocol):
             self._body += data
         if len(self._body) > self._limits.max_body_bytes:
             raise self._too_large()
+        if not self._roster.intake.take(len(data)):
+            raise _overloaded()
+        self._held_bytes += len(data)
 
     def on_message_complete(self) -> None:
         incoming = self._incoming
@@ -241,7 +277,7 @@ class ServerConnection(asyncio.Protocol):
             return
         if self._body is not None:
             incoming.body = bytes(self._body)
-        self._body = self._incoming = self._plan = None
+        self._let_go()
         self._phase = _IDLE
         self._queue(incoming)
 
@@ -331,12 +367,12 @@ class ServerConnection(asyncio.Protocol):
         if self._advancing:
             return
         self._advancing = True
-        while self._ready and self._current is None:
+        while self._ready and self._current is None and not self._paused:
             self._hand_over(self._ready.pop(0))
         self._advancing = False
         if not self._ready:
             self._ready = None
-        if self._current is None and not self._deaf:
+        if self._current is None and not self._deaf and not self._paused:
             self._resume_input()
 
     def _hand_over(self, exchange: NativeExchange) -> None:
@@ -369,7 +405,11 @@ class ServerConnection(asyncio.Protocol):
             self._expected = False
             if not body_bytes and not self._raw_bytes:
                 self.transport.write(_CONTINUE)
-        self._wait(self._limits.body_timeout_s)
+        now, patience_s = self._loop.time(), self._limits.body_timeout_s
+        if self._body_since == _NEVER:
+            self._body_since = now
+        at_least_s = self._body_since + patience_s + body_bytes / self._limits.min_body_bytes_per_s - now
+        self._wait(min(patience_s, at_least_s))
 
     def _too_large(self) -> Refused:
         return Refused(413, "body_too_large", f"request body over {self._limits.max_body_bytes} bytes")
@@ -381,9 +421,16 @@ class ServerConnection(asyncio.Protocol):
             return
         incoming = self._incoming
         head = incoming.head if incoming is not None else self._known_head()
-        self._body = self._incoming = self._plan = None
+        self._let_go()
         self._phase = _IDLE
         self._queue(NativeExchange(self, head, closes=True, refusal=refused.refusal))
+
+    def _let_go(self) -> None:
+        """Of the request that is being received: it is complete, or nothing will come of it."""
+        self._body = self._incoming = self._plan = None
+        if self._held_bytes:
+            self._roster.intake.give_back(self._held_bytes)
+            self._held_bytes = 0
 
     def _known_head(self) -> RequestHead:
         method, path, query = "GET", "/", ""
@@ -394,28 +441,31 @@ class ServerConnection(asyncio.Protocol):
             except Refused:
                 path = "/"
         headers = self._headers if self._phase == _HEAD else []
-        return RequestHead(method, path, query, headers, "1.1", self._peer)
+        return RequestHead(method, path, query, headers, "1.1", self.peer)
 
     # -- leaving
 
     def _client_left(self) -> None:
         current, self._current = self._current, None
-        self._ready = self._incoming = self._body = None
+        self._ready = None
+        self._let_go()
         self._deaf = True
         if current is not None:
             current.client_left()
 
-    def _linger(self) -> None:
+    def _linger(self, seconds: float = _LINGER_S) -> None:
         self._discarded = 0
         if self._reading_paused:
             self._reading_paused = False
             self.transport.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._wait(_LINGER_S)
+        self._wait(seconds)
 
     def _close(self) -> None:
         self._deaf = True
+        self._ready = None
+        self._unsent_bytes = self.transport.get_write_buffer_size()
         self.transport.close()
         self._wait(_FLUSH_S)
 
@@ -439,8 +489,20 @@ class ServerConnection(asyncio.Protocol):
         if self._loop.time() < self._deadline:
             if self._deadline != _NEVER:
                 self._arm()
-        elif self._phase == _IDLE or self._deaf:
-            self.transport.abort()
+        elif self._phase == _IDLE or self._deaf or self._paused:
+            if self._is_read():
+                self._wait(_FLUSH_S)
+            else:
+                self.transport.abort()
         else:
             self._refuse(Refused(408, "timeout", "request not received in time"))
             self._advance()
+
+    def _is_read(self) -> bool:
+        """Whether the client took, since the last look, enough of what is still unsent."""
+        before, self._unsent_bytes = self._unsent_bytes, self.transport.get_write_buffer_size()
+        return 0 < self._unsent_bytes <= before - _MIN_FLUSHED_BYTES
+
+
+def _overloaded() -> Refused:
+    return Refused(503, "overloaded", "too much is being received at once")

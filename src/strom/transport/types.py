@@ -50,6 +50,7 @@ RefusalReason = Literal[
     "version_not_supported",
     "expectation_failed",
     "draining",
+    "overloaded",
 ]
 
 
@@ -128,10 +129,19 @@ class ServerLimits(msgspec.Struct, frozen=True):
     """From the first byte of a request (or from the connection's start) to the end of its head."""
     body_timeout_s: float = 120.0
     """Longest silence while a body is being received."""
+    min_body_bytes_per_s: float = 500.0
+    """How fast a body has to come on the whole, counted from `body_timeout_s` after its beginning."""
     keep_alive_s: float = 75.0
     """How long an idle connection is kept. Case 158 needs more than 30 s."""
     write_high_water_bytes: int = 65_536
     max_pipelined_bytes: int = 65_536
+    slow_reader_s: float = 300.0
+    """How long a client may leave a whole answer unread."""
+    max_connections: int = 10_000
+    max_connections_per_address: int = 0
+    """0: no limit but that on all."""
+    max_receiving_bytes: int = 1_073_741_824
+    """Bodies that are being received, of all connections together."""
 
 
 class Origin(msgspec.Struct, frozen=True):
