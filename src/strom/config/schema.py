@@ -59,6 +59,14 @@ class ServerSettings(msgspec.Struct, frozen=True):
     """All fetched media of one request together."""
     media_max_items: Positive = 10
     media_timeout_s: Seconds = 20.0
+    resume_grace_s: Seconds = 60.0
+    """How long a resumable stream goes on without a client before it counts as left."""
+    resume_retention_s: Seconds = 300.0
+    """How long a resumable stream can be read again after its end."""
+    resume_buffer_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 16_777_216
+    """One resumable stream; a longer one is ended with an error."""
+    resume_total_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 268_435_456
+    """All resumable streams of a process; ended ones make room."""
     log_level: LogLevel = "info"
     log_format: LogFormat = "console"
 

@@ -48,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True):
     keys: tuple[KeySettings, ...] = ()
     secrets: tuple[Secret, ...] = ()
     """Every key that was read, clients' keys too: what a log must never show."""
+    runtime_folder: str | None = None
+    """Where the worker processes of one gateway find each other; None: there is one process. No option: made at the start."""
     warnings: tuple[str, ...] = ()
     """What the operator should know, one line each, with its path in the file."""
 

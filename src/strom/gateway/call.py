@@ -144,12 +144,12 @@ class Call:
         self.services.running.add(self)
         self._dispatch()
 
-    def stop(self) -> None:
-        """The process ends before the call does: the client is told, and the record does not blame it."""
+    def stop(self, error: StromError | None = None) -> None:
+        """End it with an error that the client is told. None: the process ends before the call does, which blames nobody."""
         if not self._settled:
             if self.attempt is not None:
                 self.attempt.close()
-            self._fail(ShuttingDown("The gateway was shut down before the answer was complete."))
+            self._fail(error or ShuttingDown("The gateway was shut down before the answer was complete."))
 
     def _dispatch(self) -> None:
         """Try the next endpoint. Ends in a request under way, or in `attempt_failed`."""

@@ -14,6 +14,7 @@ from strom.core.access import KeySettings
 from strom.core.errors import BadRequest, GatewayError, PermissionDenied, StromError
 from strom.core.messages import Request
 from strom.core.record import CallRecord, RecordError
+from strom.gateway.attended import Attended
 from strom.gateway.call import Call
 from strom.gateway.estimate import request_tokens
 from strom.gateway.opening import Opening
@@ -54,7 +55,10 @@ class Gateway:
             opening = self._admit(exchange, codec, record)
             if at_once is not None and self._answered(exchange, opening, at_once):
                 return
-            Call(self.services, self.codecs, exchange, opening).start()
+            call = Call(self.services, self.codecs, exchange, opening)
+            if isinstance(exchange, Attended):
+                exchange.attend(call, opening)
+            call.start()
         except StromError as error:
             self._reject(exchange, codec, record, error)
         except Exception as error:

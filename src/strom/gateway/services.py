@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from strom.core.errors import StromError
 from strom.core.record import CallRecord
 from strom.gateway.health import HealthBoard, NoBoard
 from strom.gateway.media import MediaFetcher, MediaLimits
@@ -43,7 +44,7 @@ class LoopClock:
 class Running(Protocol):
     """A call under way. `stop` ends it with an error that its client is told, and settles it."""
 
-    def stop(self) -> None: ...
+    def stop(self, error: StromError | None = None) -> None: ...
 
 
 class RecordSink(Protocol):
