@@ -25,6 +25,9 @@ class Attempt(msgspec.Struct):
     reason: str | None = None
     """Stable code and words, safe to show: no secrets, no bodies."""
     ms: float | None = None
+    sovereignty_class: str | None = None
+    policy_id: str | None = None
+    """What bound the call when this endpoint was chosen; None: nothing did."""
 
 
 class Cost(msgspec.Struct):
@@ -104,3 +107,7 @@ class CallRecord(msgspec.Struct):
     streamed: bool = False
     bytes_out: int = 0
     deltas: int = 0
+    client: str | None = None
+    """The program that called, by the first word of its user-agent: `OpenAI/Python`."""
+    peer: str | None = None
+    """The caller's address; only where `[store] keep_peer` says so."""
