@@ -24,6 +24,7 @@ def check_policies(policies: tuple[PolicySettings, ...], problems: Problems) -> 
         check_patterns(policy.sovereignty_classes, f"{path}.sovereignty_classes", problems)
         check_patterns(policy.retentions, f"{path}.retentions", problems)
 
+        check_patterns(policy.providers, f"{path}.providers", problems)
 
 def resolve_keys(
     tables: tuple[KeyTable, ...], policies: tuple[PolicySettings, ...], environment: Environment

@@ -44,13 +44,42 @@ def resolve_models(
             if row.provider and row.provider not in known:
                 hint = suggestion(row.provider, known)
                 problems.add(f"{where}.provider", f"there is no provider {row.provider!r}{hint}")
+            _check_queue(row, where, problems)
             endpoint = _endpoint(row, table.name)
             ids.claim(endpoint.id, f"{where}.id")
             endpoints.append(endpoint)
         found.append(
-            ModelSettings(table.name, tuple(endpoints), table.aliases, table.limits, table.timeouts, table.continuation)
+            ModelSettings(
+                table.name,
+                tuple(endpoints),
+                table.aliases,
+                table.limits,
+                table.timeouts,
+                table.continuation,
+                strategy=table.strategy,
+                affinity=table.affinity,
+                retries=table.retries,
+                fallback_models=table.fallback_models,
+            )
         )
+    _check_fallbacks(tables, problems)
     return tuple(found)
+
+
+def _check_fallbacks(tables: tuple[ModelTable, ...], problems: Problems) -> None:
+    known = [table.name for table in tables]
+    for at, table in enumerate(tables):
+        for place, name in enumerate(table.fallback_models):
+            path = f"models[{at}].fallback_models[{place}]"
+            if name == table.name or name in table.fallback_models[:place]:
+                problems.add(path, f"{name!r} is asked anyway")
+            elif name not in known:
+                problems.add(path, f"there is no model {name!r}{suggestion(name, known)}")
+
+
+def _check_queue(row: EndpointTable, path: str, problems: Problems) -> None:
+    if row.queue and row.max_concurrent is None:
+        problems.add(f"{path}.queue", "nobody waits without a max_concurrent")
 
 
 def check_patterns(patterns: tuple[str, ...], path: str, problems: Problems) -> None:
@@ -74,4 +103,7 @@ def _endpoint(row: EndpointTable, model: str) -> EndpointSettings:
         weight=row.weight,
         context_window=row.context_window,
         price=row.price,
+        max_concurrent=row.max_concurrent,
+        queue=row.queue,
+        queue_timeout_s=row.queue_timeout_s,
     )

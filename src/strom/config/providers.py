@@ -127,6 +127,7 @@ def _api_key(table: ProviderTable, row: UpstreamRow, path: str, environment: Env
             where, f"kind {table.kind!r} demands a key: set {names}, or name another variable here"
         )
     return None
+        health=table.health,
 
 
 def _base_url(table: ProviderTable, row: UpstreamRow, path: str, problems: Problems) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from strom.core.access import Budget, Limits, PolicySettings, Positive
-from strom.upstreams.settings import Price, ProtocolName
+from strom.upstreams.settings import Affinity, HealthSettings, Price, ProtocolName, Strategy
 from strom.upstreams.timeouts import SomeTimeouts, Timeouts
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
@@ -171,6 +171,7 @@ class KeyTable(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     admin: bool = False
     routes: tuple[str, ...] = ()
+    health: HealthSettings = HealthSettings()
     """Patterns of the paths it may ask; none: all."""
     may_pin_endpoint: bool = False
     expires_at: datetime | None = None
@@ -185,8 +186,15 @@ class Document(msgspec.Struct, frozen=True):
     store: StoreTable = StoreTable()
     shared: SharedTable = SharedTable()
     auth: AuthSettings = AuthSettings()
+    max_concurrent: Positive | None = None
+    queue: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
+    queue_timeout_s: Seconds = 30.0
     limits: LimitsTable = LimitsTable()
     providers: tuple[ProviderTable, ...] = ()
     models: tuple[ModelTable, ...] = ()
     policies: tuple[PolicySettings, ...] = ()
     keys: tuple[KeyTable, ...] = ()
+    strategy: Strategy = "weighted"
+    affinity: Affinity = "off"
+    retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 0
+    fallback_models: tuple[Words, ...] = ()

@@ -39,6 +39,8 @@ class PolicySettings(msgspec.Struct, frozen=True):
     regions: tuple[str, ...] = ()
     sovereignty_classes: tuple[str, ...] = ()
     retentions: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    """Names of `[[providers]]`."""
 
 
 class KeySettings(msgspec.Struct, frozen=True):

@@ -18,6 +18,10 @@ from strom.upstreams.timeouts import Timeouts as Timeouts
 ProtocolName = Literal["openai-chat", "openai-responses", "anthropic", "ollama"]
 AuthStyle = Literal["bearer", "x-api-key", "api-key", "none"]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Strategy = Literal["weighted", "least-busy", "fastest"]
+"""How endpoints of one order are told apart: by drawing lots, by calls under way, by time to the first token."""
+Affinity = Literal["off", "conversation"]
 
 
 class Secret:
@@ -41,6 +45,23 @@ class Secret:
         return hash(self._value)
 
 
+class HealthSettings(msgspec.Struct, frozen=True):
+    """When an endpoint of this provider counts as broken, and how it is looked at. Times in seconds."""
+
+    failures: Count = 5
+    """So many failures in a row open its circuit."""
+    failure_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
+    """This share of the calls that ended within `window_s` opens it, too, once there were `window_calls`."""
+    window_s: Seconds = 30.0
+    window_calls: Count = 20
+    open_s: Seconds = 5.0
+    """How long it stays open the first time; twice as long each time that its trial fails."""
+    max_open_s: Seconds = 60.0
+    """The bound on that, and on what a `Retry-After` of the provider can ask for."""
+    probe_s: Seconds | None = None
+    """So often its list of models is asked for while its circuit is open or nothing is sent to it. None: never."""
+
+
 class ProviderSettings(msgspec.Struct, frozen=True):
     """`quirks` are the kind's, with the configuration's on top. `api_key` None: none is sent."""
 
@@ -55,6 +76,7 @@ class ProviderSettings(msgspec.Struct, frozen=True):
     retention: str | None = None
     timeouts: Timeouts = Timeouts()
     quirks: Quirks = Quirks()
+    health: HealthSettings = HealthSettings()
 
 
 class Price(msgspec.Struct, frozen=True):
@@ -76,6 +98,11 @@ class EndpointSettings(msgspec.Struct, frozen=True):
     weight: float = 1.0
     context_window: int | None = None
     price: Price | None = None
+    max_concurrent: int | None = None
+    """Calls of one process that may be there at once. None: any number."""
+    queue: int = 0
+    """How many more may wait for a place."""
+    queue_timeout_s: float = 30.0
 
 
 class ModelSettings(msgspec.Struct, frozen=True):
@@ -90,3 +117,9 @@ class ModelSettings(msgspec.Struct, frozen=True):
     """What replaces its providers' clocks."""
     continuation: bool = False
     """A stream whose upstream fails after output goes on at the next endpoint."""
+    strategy: Strategy = "weighted"
+    affinity: Affinity = "off"
+    retries: int = 0
+    """How often the last endpoint that failed is asked again before the first token."""
+    fallback_models: tuple[str, ...] = ()
+    """Whose endpoints come after the model's own."""

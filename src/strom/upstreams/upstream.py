@@ -11,7 +11,7 @@ from strom.core.errors import ConfigError
 from strom.protocols.codec import Quirks
 from strom.transport.types import Headers, Origin
 from strom.upstreams.rows import UPSTREAMS, Counting
-from strom.upstreams.settings import AuthStyle, ProtocolName, ProviderSettings, Secret, Timeouts
+from strom.upstreams.settings import AuthStyle, HealthSettings, ProtocolName, ProviderSettings, Secret, Timeouts
 from strom.upstreams.urls import BaseUrl, parse_base_url
 
 _REDACTED = "***"
@@ -21,8 +21,20 @@ class Upstream:
     """`auth_headers` hold the key: they go on the wire and nowhere else. Text from this upstream goes through `redact`."""
 
     __slots__ = (
-        "_needles", "_targets", "auth_headers", "base", "counting", "kind", "name", "protocol", "quirks", "region",
-        "retention", "sovereignty_class", "timeouts",
+        "_needles",
+        "_targets",
+        "auth_headers",
+        "base",
+        "counting",
+        "health",
+        "kind",
+        "name",
+        "protocol",
+        "quirks",
+        "region",
+        "retention",
+        "sovereignty_class",
+        "timeouts",
     )  # fmt: skip
 
     def __init__(self, settings: ProviderSettings) -> None:
@@ -37,6 +49,7 @@ class Upstream:
         self.auth_headers: Headers = auth_headers(settings.auth, settings.api_key)
         self.quirks: Quirks = settings.quirks
         self.timeouts: Timeouts = settings.timeouts
+        self.health: HealthSettings = settings.health
         self.region = settings.region
         self.sovereignty_class = settings.sovereignty_class
         self.retention = settings.retention
