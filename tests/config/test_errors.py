@@ -111,7 +111,7 @@ def errors(tmp_path: Path, text: str, environ: dict[str, str] | None = None) -> 
             "shared.url: expected memory://, redis://HOST:PORT/DATABASE or rediss://… (with TLS)",
         ),
         # keys
-        ('[[keys]]\nname = "k"', "keys[0]: expected exactly one of key_env and key_sha256"),
+        ('[[keys]]\nname = "k"', "keys[0]: expected exactly one of key_env, key_file and key_sha256"),
         ('[[keys]]\nname = "k"\nkey_env = "NONE"', "keys[0].key_env: the environment variable NONE is not set"),
         ('[[keys]]\nname = "k"\nkey_sha256 = "abc"', "keys[0].key_sha256: expected the 64 hexadecimal digits of a SHA-256"),
         (
@@ -201,11 +201,11 @@ def test_no_error_repeats_what_may_be_a_key(tmp_path: Path, text: str) -> None:
 def test_a_literal_key_is_refused_with_the_way_out(tmp_path: Path) -> None:
     (error,) = errors(tmp_path, PROVIDER + 'api_key = "sk-1"')
     assert error == (
-        "providers[0].api_key: a key never stands in the file: put it into an environment variable and name that in api_key_env"
+        "providers[0].api_key: a key never stands in the file: put it into an environment variable and name that in api_key_env, or into a file"
     )
-    assert errors(tmp_path, '[[keys]]\nname = "k"\nkey = "sk-1"')[0].endswith("name that in key_env")
+    assert errors(tmp_path, '[[keys]]\nname = "k"\nkey = "sk-1"')[0].endswith("name that in key_env, or into a file")
     (error,) = errors(tmp_path, '[server]\ntoken = "x"')
-    assert error.endswith("name that in api_key_env")
+    assert error.endswith("name that in api_key_env, or into a file")
 
 
 def test_a_key_that_cannot_be_sent_is_refused(tmp_path: Path) -> None:

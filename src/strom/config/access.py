@@ -11,6 +11,7 @@ from strom.config.providers import Environment
 from strom.config.schema import KeyTable
 from strom.config.tables import Problems, suggestion
 from strom.core.access import KeySettings, PolicySettings
+from strom.upstreams.settings import Secret
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -23,8 +24,8 @@ def check_policies(policies: tuple[PolicySettings, ...], problems: Problems) -> 
         check_patterns(policy.regions, f"{path}.regions", problems)
         check_patterns(policy.sovereignty_classes, f"{path}.sovereignty_classes", problems)
         check_patterns(policy.retentions, f"{path}.retentions", problems)
-
         check_patterns(policy.providers, f"{path}.providers", problems)
+
 
 def resolve_keys(
     tables: tuple[KeyTable, ...], policies: tuple[PolicySettings, ...], environment: Environment
@@ -67,15 +68,21 @@ def _key(table: KeyTable, sha256: str) -> KeySettings:
     )
 
 
+def _read_key(table: KeyTable, path: str, environment: Environment) -> Secret | None:
+    if table.key_file is not None:
+        return environment.key_in_file(table.key_file, f"{path}.key_file")
+    return environment.key(table.key_env or "", f"{path}.key_env", demanded=True)
+
+
 def _hash(table: KeyTable, path: str, environment: Environment) -> str:
     """Lower-case hex, or nothing when there is no usable key."""
-    if (table.key_env is None) == (table.key_sha256 is None):
-        environment.problems.add(path, "expected exactly one of key_env and key_sha256")
+    if sum(one is not None for one in (table.key_env, table.key_file, table.key_sha256)) != 1:
+        environment.problems.add(path, "expected exactly one of key_env, key_file and key_sha256")
         return ""
-    if table.key_env is not None:
-        key = environment.key(table.key_env, f"{path}.key_env", demanded=True)
+    if table.key_sha256 is None:
+        key = _read_key(table, path, environment)
         return hashlib.sha256(key.reveal().encode()).hexdigest() if key else ""
-    text = table.key_sha256 or ""
+    text = table.key_sha256
     if not _SHA256.fullmatch(text):
         environment.problems.add(f"{path}.key_sha256", "expected the 64 hexadecimal digits of a SHA-256")
         return ""

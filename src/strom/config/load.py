@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from strom.config.access import check_policies, resolve_keys
+from strom.config.listening import check_listening
 from strom.config.models import resolve_models
 from strom.config.providers import Environment, add_backends, resolve_providers
 from strom.config.schema import AuthSettings, Document, ServerSettings, SharedTable, StoreTable
@@ -92,11 +93,20 @@ def _with_flags(document: Document, overrides: Overrides, problems: Problems) ->
         value = getattr(overrides, key)
         if value is not None:
             document = _with(document, ("server", key), value, f"--{key.replace('_', '-')}", problems)
+    document = _with_tls(document, overrides)
     if overrides.allow_unauthenticated:
         required = document.auth.required if document.auth.required is True else False
         auth = msgspec.structs.replace(document.auth, required=required, allow_unauthenticated=True)
         document = msgspec.structs.replace(document, auth=auth)
     return document
+
+
+def _with_tls(document: Document, overrides: Overrides) -> Document:
+    tls = {"cert_file": overrides.tls_cert, "key_file": overrides.tls_key}
+    given = {key: value for key, value in tls.items() if value is not None}
+    changed = msgspec.structs.replace(document.server.tls, **given)
+    server = msgspec.structs.replace(document.server, tls=changed)
+    return msgspec.structs.replace(document, server=server)
 
 
 def _with(document: Document, place: tuple[str, str], value: object, source: str, problems: Problems) -> Document:
@@ -117,6 +127,7 @@ def _resolve(document: Document, overrides: Overrides, environment: Environment)
     _check_urls(document, problems)
     if document.server.routing_block in _RESERVED:
         problems.add("server.routing_block", "is a name the protocols use themselves")
+    check_listening(document.server, problems)
     providers = resolve_providers(document.providers, environment)
     add_backends(overrides.backends, providers, environment)
     models = resolve_models(document.models, providers, problems)

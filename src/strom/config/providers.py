@@ -1,7 +1,7 @@
 """Providers: from tables and `--backend` flags to settings, with their keys out of the environment.
 
-A key is looked up under `api_key_env`, else under the variables its kind usually has it in. It never stands in the file, and
-no message here repeats what stood in its place.
+A key is taken out of `api_key_file`, looked up under `api_key_env`, or else under the variables its kind usually has it in.
+It never stands in the file, and no message here repeats what stood in its place.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from strom.config.schema import ProviderTable
+from strom.config.secret_files import SecretFileFault, read_secret_file
 from strom.config.settings import Backend
 from strom.config.tables import Problems, read_fields, suggestion
 from strom.core.errors import ConfigError
@@ -53,6 +54,22 @@ class Environment:
         if not _KEY.fullmatch(value):
             self.problems.add(path, f"the environment variable {name} holds spaces or characters that no key has")
             return None
+        return self._keep(value)
+
+    def key_in_file(self, file: str, path: str) -> Secret | None:
+        """The key in that file; whatever stands against taking it is an error."""
+        try:
+            value = read_secret_file(file)
+        except SecretFileFault as fault:
+            self.problems.add(path, str(fault))
+            return None
+        if not _KEY.fullmatch(value):
+            what = "holds spaces or characters that no key has" if value else "is empty"
+            self.problems.add(path, f"{file} {what}")
+            return None
+        return self._keep(value)
+
+    def _keep(self, value: str) -> Secret:
         self.secrets.append(Secret(value))
         return self.secrets[-1]
 
@@ -110,12 +127,17 @@ def _resolve(table: ProviderTable, path: str, environment: Environment) -> Provi
         sovereignty_class=table.sovereignty_class,
         retention=table.retention,
         timeouts=table.timeouts,
+        health=table.health,
         quirks=msgspec.structs.replace(row.quirks, **quirks),
     )
 
 
 def _api_key(table: ProviderTable, row: UpstreamRow, path: str, environment: Environment) -> Secret | None:
     where = f"{path}.api_key_env"
+    if table.api_key_file is not None:
+        if table.api_key_env is not None:
+            environment.problems.add(path, "expected api_key_env or api_key_file, not both")
+        return environment.key_in_file(table.api_key_file, f"{path}.api_key_file")
     if table.api_key_env is not None:
         return environment.key(table.api_key_env, where, demanded=row.key_demanded)
     usual = environment.first_set(row.key_names)
@@ -127,7 +149,6 @@ def _api_key(table: ProviderTable, row: UpstreamRow, path: str, environment: Env
             where, f"kind {table.kind!r} demands a key: set {names}, or name another variable here"
         )
     return None
-        health=table.health,
 
 
 def _base_url(table: ProviderTable, row: UpstreamRow, path: str, problems: Problems) -> str:

@@ -18,6 +18,13 @@ from strom.upstreams.timeouts import SomeTimeouts, Timeouts
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+NotNegativeInt = Annotated[int, msgspec.Meta(ge=0)]
+OriginText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\s]+)$", description='an origin like "https://app.example", or "*"'
+    ),
+]
 Words = Annotated[str, msgspec.Meta(min_length=1, description="text that is not empty")]
 ProviderName = Annotated[
     str,
@@ -29,6 +36,13 @@ MemberName = Annotated[
 ]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["console", "json"]
+
+
+class TlsTable(msgspec.Struct, frozen=True):
+    """`[server.tls]`, PEM. Both or none; the key's file is for its owner alone."""
+
+    cert_file: Words | None = None
+    key_file: Words | None = None
 
 
 class ServerSettings(msgspec.Struct, frozen=True):
@@ -46,6 +60,29 @@ class ServerSettings(msgspec.Struct, frozen=True):
     head_timeout_s: Seconds = 30.0
     body_timeout_s: Seconds = 120.0
     keep_alive_s: Seconds = 75.0
+    tls: TlsTable = TlsTable()
+    max_connections: Positive = 10_000
+    """Open client connections of each process."""
+    max_connections_per_address: NotNegativeInt = 0
+    """0: no limit but that on all."""
+    max_active_calls: NotNegativeInt = 20_000
+    """Model calls under way in each process; 0: no limit."""
+    max_memory_mb: Positive | None = None
+    """While a process holds more, it takes no further model calls. None: no limit."""
+    max_receiving_bytes: Positive = 1_073_741_824
+    """Request bodies that are being received, all together."""
+    min_body_bytes_per_s: Annotated[float, msgspec.Meta(gt=0)] = 500.0
+    """How fast a request body has to come on the whole, after `body_timeout_s`."""
+    slow_reader_s: Seconds = 300.0
+    """How long a client may leave unread what waits for it, before it counts as gone."""
+    allowed_origins: tuple[OriginText, ...] = ()
+    """Origins of web pages that may use this gateway (CORS); none: no page may."""
+    allowed_hosts: tuple[Words, ...] = ()
+    """Names by which a gateway that listens on loopback without keys may be asked for, besides localhost and addresses."""
+    admin_port: Port | None = None
+    """Where alone `/platform` and `/metrics` then answer. None: they answer on `port`."""
+    admin_host: Words | None = None
+    """None: 127.0.0.1."""
     heartbeat_s: Seconds = 15.0
     shutdown_grace_s: NotNegative = 30.0
     routing_block: MemberName = "strom"
@@ -128,10 +165,13 @@ class ProviderTable(msgspec.Struct, frozen=True):
     protocol: ProtocolName | None = None
     base_url: Words | None = None
     api_key_env: Words | None = None
+    api_key_file: Words | None = None
+    """Instead of `api_key_env`: a file that its owner alone may use."""
     region: Words | None = None
     sovereignty_class: Words | None = None
     retention: Words | None = None
     timeouts: Timeouts = Timeouts()
+    health: HealthSettings = HealthSettings()
     quirks: dict[str, Any] = {}
     """Some fields of `strom.protocols.codec.Quirks`."""
 
@@ -146,11 +186,18 @@ class EndpointTable(msgspec.Struct, frozen=True):
     weight: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     context_window: Positive | None = None
     price: Price | None = None
+    max_concurrent: Positive | None = None
+    queue: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
+    queue_timeout_s: Seconds = 30.0
 
 
 class ModelTable(msgspec.Struct, frozen=True):
     name: Words
     aliases: tuple[str, ...] = ()
+    strategy: Strategy = "weighted"
+    affinity: Affinity = "off"
+    retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 0
+    fallback_models: tuple[Words, ...] = ()
     endpoints: tuple[EndpointTable, ...] = ()
     limits: Limits = Limits()
     """Of all callers of the model together."""
@@ -161,17 +208,17 @@ class ModelTable(msgspec.Struct, frozen=True):
 
 
 class KeyTable(msgspec.Struct, frozen=True):
-    """Exactly one of `key_env` and `key_sha256` is set."""
+    """Exactly one of `key_env`, `key_file` and `key_sha256` is set."""
 
     name: Words
     key_env: Words | None = None
+    key_file: Words | None = None
     key_sha256: str | None = None
     policy: Words | None = None
     models: tuple[str, ...] = ()
     limits: Limits = Limits()
     admin: bool = False
     routes: tuple[str, ...] = ()
-    health: HealthSettings = HealthSettings()
     """Patterns of the paths it may ask; none: all."""
     may_pin_endpoint: bool = False
     expires_at: datetime | None = None
@@ -186,15 +233,8 @@ class Document(msgspec.Struct, frozen=True):
     store: StoreTable = StoreTable()
     shared: SharedTable = SharedTable()
     auth: AuthSettings = AuthSettings()
-    max_concurrent: Positive | None = None
-    queue: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
-    queue_timeout_s: Seconds = 30.0
     limits: LimitsTable = LimitsTable()
     providers: tuple[ProviderTable, ...] = ()
     models: tuple[ModelTable, ...] = ()
     policies: tuple[PolicySettings, ...] = ()
     keys: tuple[KeyTable, ...] = ()
-    strategy: Strategy = "weighted"
-    affinity: Affinity = "off"
-    retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 0
-    fallback_models: tuple[Words, ...] = ()

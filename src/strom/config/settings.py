@@ -26,6 +26,8 @@ class Overrides(msgspec.Struct, frozen=True):
     port: int | None = None
     workers: int | None = None
     log_level: LogLevel | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
     backends: tuple[Backend, ...] = ()
     allow_unauthenticated: bool = False
 
@@ -55,15 +57,22 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def on_loopback(self) -> bool:
-        """Whether only this machine can reach the gateway."""
-        if self.server.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.server.host).is_loopback
-        except ValueError:
-            return False
+        """Whether only this machine can reach the gateway, its admin port included."""
+        hosts = [self.server.host]
+        if self.server.admin_port is not None and self.server.admin_host is not None:
+            hosts.append(self.server.admin_host)
+        return all(map(_is_loopback, hosts))
 
     @property
     def auth_required(self) -> bool:
         """Whether callers must present a key: what "auto" comes to."""
         return not self.on_loopback if self.auth.required == "auto" else self.auth.required
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

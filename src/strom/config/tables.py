@@ -96,7 +96,7 @@ def explain(hint: Any, item: object, error: msgspec.ValidationError) -> str:
 def _unknown(name: str, hints: dict[str, Any]) -> str:
     if name.lower() in _KEY_NAMES:
         holder = next((known for known in ("api_key_env", "key_env") if known in hints), "api_key_env")
-        return f"a key never stands in the file: put it into an environment variable and name that in {holder}"
+        return f"a key never stands in the file: put it into an environment variable and name that in {holder}, or into a file"
     return f"unknown key{suggestion(name, hints)}"
 
 
