@@ -86,7 +86,7 @@ async def test_what_a_reader_must_bear_changes_nothing(front: str, faults: str) 
         ("no-terminator", "incomplete", "incomplete_stream"),
         ("garbage@1573=40", "failed", "invalid_stream_event"),
         (f"giant@1t={8 * MAX_FRAME_BYTES}", "failed", "invalid_stream_event"),
-        ("stall@3t", "failed", "upstream_timeout"),
+        ("stall@3t", "failed", "idle_timeout"),
     ],
 )
 async def test_what_breaks_an_answer_is_told_once(front: str, faults: str, status: str, code: str | None) -> None:

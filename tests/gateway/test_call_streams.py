@@ -252,7 +252,7 @@ def test_a_slow_client_stops_the_upstream_and_its_clock() -> None:
     rig.clock.advance(2)
     assert exchange.state == "finished"
     assert rig.record.error is not None
-    assert rig.record.error.code == "upstream_timeout"
+    assert rig.record.error.code == "idle_timeout"
 
 
 def test_a_defect_of_ours_fails_this_call_only(caplog: pytest.LogCaptureFixture) -> None:

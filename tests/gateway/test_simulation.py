@@ -114,7 +114,7 @@ def check_reply(played: Simulation) -> None:
         assert played.parts[len(played.rig.client.sent) - 1].proves is not False, "a success nobody proved"
     elif delivered is not None and delivered.proves:
         assert record.error is not None
-        assert record.error.code == "upstream_timeout", "a proven answer was refused"
+        assert record.error.code.endswith("_timeout"), "a proven answer was refused"
     if exchange.status != 200:
         check_error(played)
     elif not played.streams:

@@ -32,6 +32,7 @@ class Evidence:
 
     __slots__ = (
         "complete",
+        "continued",
         "deltas",
         "error",
         "finish_assumed",
@@ -61,6 +62,8 @@ class Evidence:
         self.notes: list[str] = []
         self.foreign: dict[str, str] = {}
         """What only one protocol knows (blocks of its own tools, citations), and which."""
+        self.continued = False
+        """An earlier upstream gave the first part: what this one counts is not all."""
         self.complete = False
         self.error: StromError | None = None
 

@@ -101,6 +101,8 @@ class CallRecord(msgspec.Struct):
     finish_reason_source: str | None = None
     """"assumed" when the provider never tells one."""
     complete: bool = False
+    continued: bool = False
+    """An endpoint failed after output, and another went on."""
     fault: Fault | None = None
     error: RecordError | None = None
     http_status: int | None = None

@@ -117,7 +117,7 @@ def settled_usage(evidence: Evidence, estimate: UsageEstimate, *, ended_well: bo
     usage = evidence.usage if evidence.usage is not None else Usage()
     reported = usage.input_tokens is not None and usage.output_tokens is not None
     if reported and ended_well:
-        return record_usage(usage), "reported"
+        return record_usage(usage), "estimated" if evidence.continued else "reported"
     if not estimate.demanded:
         return record_usage(usage), "none" if evidence.usage is None else "reported"
     given = usage.input_tokens if usage.input_tokens is not None else estimate.input_tokens

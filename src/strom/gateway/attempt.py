@@ -20,11 +20,13 @@ from strom.gateway.responses import upstream_id
 from strom.gateway.structured import AnswerCheck, CheckedDecoder
 from strom.protocols.codec import Codec, StreamDecoder, ToolName
 from strom.transport.types import Headers, TransportFailure, UpstreamExchange
+from strom.upstreams.timeouts import Timeouts
 
 if TYPE_CHECKING:
     from strom.gateway.call import Call
     from strom.gateway.pipes import StreamPipe
     from strom.gateway.plan import Endpoint
+    from strom.gateway.seam import Seam
 
 LOG = logging.getLogger("strom.call")
 MAX_ERROR_BYTES = 1_048_576
@@ -61,17 +63,20 @@ class UpstreamAttempt:
         "endpoint",
         "evidence",
         "exchange",
+        "inherited",
         "names",
         "pipe",
         "refused_at",
         "relays",
         "response_at",
         "response_headers",
+        "seam",
         "started_at",
         "status",
+        "timeouts",
     )
 
-    def __init__(self, call: Call, endpoint: Endpoint, codec: Codec, started_at: float) -> None:
+    def __init__(self, call: Call, endpoint: Endpoint, codec: Codec, started_at: float, timeouts: Timeouts) -> None:
         self._call = call
         self._mode = _Mode.WAITING
         self._read = b""
@@ -80,6 +85,10 @@ class UpstreamAttempt:
         self.endpoint = endpoint
         self.codec = codec
         self.started_at = started_at
+        self.timeouts = timeouts
+        self.seam: Seam | None = None
+        self.inherited = 0
+        """Deltas that earlier upstreams of a continued answer gave."""
         self.response_at: float | None = None
         self.refused_at: float | None = None
         """When the head of an error came."""

@@ -32,7 +32,7 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 def encode_block(record: CallRecord) -> bytes:
-    """The block as JSON. An assumed finish reason says so."""
+    """The block as JSON. An assumed finish reason and a continuation say so."""
     block = RoutingBlock(
         record.trace_id,
         record.model_used,
@@ -51,6 +51,8 @@ def encode_block(record: CallRecord) -> bytes:
         record.complete,
     )
     encoded = _ENCODE(block)
+    if record.continued:
+        encoded = append_member(encoded, "continued", b"true")
     if record.finish_reason_source is not None:
         return append_member(encoded, "finish_reason_source", _ENCODE(record.finish_reason_source))
     return encoded

@@ -26,7 +26,8 @@ from strom.core.tool_names import ToolNameFilter
 from strom.gateway.accounts import describe_attempt, milliseconds
 from strom.gateway.attempt import UpstreamAttempt
 from strom.gateway.block import encode_block
-from strom.gateway.clocks import time_out_error, upstream_deadline
+from strom.gateway.clocks import expired, upstream_deadline
+from strom.gateway.continuation import StoryPipe, go_on, make_story, may_continue
 from strom.gateway.failures import attribute
 from strom.gateway.filling import bring_up_to_date
 from strom.gateway.media import wants_data
@@ -34,17 +35,17 @@ from strom.gateway.opening import Opening
 from strom.gateway.outgoing import Incoming, build_outgoing
 from strom.gateway.pipes import FoldPipe, StreamPipe, TranscodePipe
 from strom.gateway.replying import make_context
-from strom.gateway.responses import respond_error, stream_headers, upstream_id, whole_headers
+from strom.gateway.responses import passed_headers, respond_error, stream_headers, whole_headers
 from strom.gateway.services import Services
 from strom.protocols.codec import Codec, StreamEncoder
-from strom.transport.types import Exchange, Headers
+from strom.transport.types import Exchange
+from strom.upstreams.timeouts import HEADER as WISHES_HEADER
+from strom.upstreams.timeouts import parse_wishes
 
 LOG = logging.getLogger("strom.call")
 MAX_HELD_FRAMES = 64
 MAX_HELD_BYTES = 262_144
 PAUSED_TICK_S = 1.0
-LONGEST_PAUSE_S = 1800.0
-"""A client that has read nothing for so long is not slow but gone, however its connection looks."""
 KEEP_ALIVES = (b":", b"event: ping", b"event: keepalive")
 """How a read begins that brings nothing but a sign of life."""
 
@@ -61,16 +62,17 @@ class Call:
         "_grant",
         "_held",
         "_held_size",
-        "_incoming",
         "_measured_at",
         "_next_endpoint",
         "_output_sent",
+        "_own_headers",
         "_paused_at",
         "_seen_deltas",
         "_settled",
         "_time",
         "_timer",
         "_timer_at",
+        "_wishes",
         "attempt",
         "codec",
         "committed",
@@ -79,6 +81,7 @@ class Call:
         "dropped",
         "exchange",
         "first_token_at",
+        "incoming",
         "input_estimate",
         "last_frame_at",
         "last_write_at",
@@ -88,12 +91,15 @@ class Call:
         "request",
         "services",
         "settings",
+        "story",
+        "window_at",
+        "window_chars",
     )
 
     def __init__(self, services: Services, codecs: dict[str, Codec], exchange: Exchange, opening: Opening) -> None:
         self.services = services
         self.settings = services.settings  # a reload binds later calls
-        self._incoming = opening.incoming
+        self.incoming = opening.incoming
         self.codec = opening.incoming.codec
         self.request = opening.incoming.request
         self.record = opening.record
@@ -102,6 +108,10 @@ class Call:
         self.exchange = exchange
         self.plan = opening.plan
         self._grant = opening.grant
+        self._own_headers = opening.grant.headers if opening.grant is not None else []
+        wishes = exchange.head.header(WISHES_HEADER)
+        self._wishes = parse_wishes(wishes) if wishes is not None else None
+        self.story = make_story(self.request) if opening.plan.continuation else None
         self._next_endpoint = 0
         self.attempt: UpstreamAttempt | None = None
         self.past: list[Attempt] = []
@@ -113,15 +123,14 @@ class Call:
         self._time = services.clock.time
         self._settled = False
         self._error: StromError | None = None
-        self._beats = 0  # heartbeats that the encoder wrote
+        self._beats = self._held_size = self._seen_deltas = 0  # beats: heartbeats that the encoder wrote
         self._measured_at: float | None = None
         self._paused_at: float | None = None
         self._held: list[bytes] = []
-        self._held_size = 0
-        self._seen_deltas = 0
         self.dispatched_at: float | None = None
         self.first_token_at: float | None = None
-        self.last_frame_at = 0.0
+        self.last_frame_at = self.window_at = 0.0
+        self.window_chars = 0  # from this count on, since window_at, the throughput is watched
         self.last_write_at = services.clock.time()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -157,16 +166,20 @@ class Call:
         self._next_endpoint += 1
         protocol = endpoint.upstream.protocol
         codec = self.codec if self.codec.name == protocol else self._codecs[protocol]
-        attempt = self.attempt = UpstreamAttempt(self, endpoint, codec, self.now())
+        timeouts = endpoint.timeouts if self._wishes is None else self._wishes.tightening(endpoint.timeouts)
+        attempt = self.attempt = UpstreamAttempt(self, endpoint, codec, self.now(), timeouts)
         attempt.guarded(lambda: self._send(attempt))
 
     def _send(self, attempt: UpstreamAttempt) -> None:
         endpoint, settings = attempt.endpoint, self.settings
         try:
-            if wants_data(self._incoming.request, endpoint.upstream, settings.fetch_media):
+            if wants_data(self.incoming.request, endpoint.upstream, settings.fetch_media):
                 self._fetch_media(attempt)
                 return
-            outgoing = build_outgoing(self._incoming, endpoint, attempt.codec, settings.structured_fallback)
+            incoming = self.incoming
+            if self.record.continued and self.story is not None:
+                incoming, attempt.seam = go_on(incoming, self.story, endpoint.upstream.quirks)
+            outgoing = build_outgoing(incoming, endpoint, attempt.codec, settings.structured_fallback)
         except StromError as error:
             self._next_or_fail(attempt, error, another_may_do=True)
             return
@@ -186,7 +199,7 @@ class Call:
             endpoint.upstream.origin,
             outgoing.request,
             attempt,
-            connect_timeout_s=endpoint.upstream.timeouts.connect_s,
+            connect_timeout_s=attempt.timeouts.connect_s,
         )
         if self.exchange.paused:
             attempt.exchange.pause_reading()
@@ -202,22 +215,28 @@ class Call:
             if isinstance(result, StromError):
                 self._next_or_fail(attempt, result, another_may_do=False)
                 return
-            self._incoming = msgspec.structs.replace(self._incoming, request=result, filled=True)
+            self.incoming = msgspec.structs.replace(self.incoming, request=result, filled=True)
             attempt.started_at = self.now()
             self._send(attempt)
 
         limits = self.settings.fetch_media
         assert limits is not None
         attempt.exchange = self.services.media.start(
-            self._incoming.request, limits, lambda result: attempt.guarded(lambda: fetched(result))
+            self.incoming.request, limits, lambda result: attempt.guarded(lambda: fetched(result))
         )
         self._arm()
 
     def _make_pipe(self, attempt: UpstreamAttempt) -> StreamPipe:
         opened = self._encoder is not None  # by a heartbeat: a relay would open the stream a second time
-        if attempt.relays and not opened:
+        if attempt.relays and not opened and self.story is None:
             return attempt.codec.relay(self.context, attempt.endpoint.upstream.quirks)
-        return TranscodePipe(attempt.decoder(), self._shared_encoder(), attempt.names)
+        return self._translation(attempt)
+
+    def _translation(self, attempt: UpstreamAttempt) -> TranscodePipe | StoryPipe:
+        if self.story is None:
+            return TranscodePipe(attempt.decoder(), self._shared_encoder(), attempt.names)
+        attempt.inherited = self.story.evidence.deltas
+        return StoryPipe(self.story, attempt.decoder(), self._shared_encoder(), attempt.names, attempt.seam)
 
     def make_fold(self, attempt: UpstreamAttempt) -> FoldPipe:
         """For a client that wants a whole reply."""
@@ -255,7 +274,7 @@ class Call:
             self._seen_deltas = evidence.deltas
             self.last_frame_at = now
             if self.first_token_at is None:
-                self.first_token_at = now
+                self.first_token_at = self.window_at = now
                 self._arm()
         elif out and attempt.codec.name != "ollama" and not out.startswith(KEEP_ALIVES):
             self.last_frame_at = now  # keep-alives are no sign of progress, and Ollama's look like any other line
@@ -275,8 +294,9 @@ class Call:
     def _let_flow(self) -> None:
         """Tokens are on their way: there will be no other attempt, so the request's bytes are of no more use."""
         self._flowing = True
-        self._incoming = Incoming(self.codec, self.request, b"", [])
-        self.exchange.body = b""
+        if self.story is None:
+            self.incoming = Incoming(self.codec, self.request, b"", [])
+            self.exchange.body = b""
 
     def take_whole(self, attempt: UpstreamAttempt, body: bytes) -> None:
         """A whole reply has come, whatever was asked for."""
@@ -288,7 +308,7 @@ class Call:
             return
         events = attempt.decode_whole(body)
         if self.request.stream:
-            pipe = TranscodePipe(attempt.decoder(), self._shared_encoder(), attempt.names)
+            pipe = self._translation(attempt)
             attempt.use(pipe)
             self.advance(attempt, pipe.pass_on(events))
             return
@@ -354,7 +374,9 @@ class Call:
         self._settle(None)
 
     def _respond(self, attempt: UpstreamAttempt, body: bytes) -> None:
-        headers = whole_headers(self.codec, self.record.trace_id) + self._passed_headers(attempt)
+        headers = whole_headers(self.codec, self.record.trace_id) + passed_headers(
+            self.codec, attempt, self._own_headers
+        )
         self.record.http_status = 200
         self.exchange.respond(200, headers, body)
         self._settle(None)
@@ -365,15 +387,25 @@ class Call:
             return
         attribute(error, attempt.endpoint.upstream)
         untouched = not self._output_sent and self.first_token_at is None
-        if another_may_do and untouched and self._next_endpoint < len(self.plan.endpoints):
-            self._rate(attempt, error)
-            self.past.append(describe_attempt(attempt, error, self.now()))
-            self._held.clear()
-            self._held_size = self._seen_deltas = 0
-            self._renew_encoder()
-            self._dispatch()
-            return
+        if self._next_endpoint < len(self.plan.endpoints):
+            if another_may_do and untouched:
+                self._leave(attempt, error)
+                self._held.clear()
+                self._held_size = self._seen_deltas = 0
+                self._renew_encoder()
+                self._dispatch()
+                return
+            if self.story is not None and not untouched and may_continue(self.story, error):
+                self._leave(attempt, error)
+                self.record.continued = True
+                self._dispatch()
+                return
         self._fail(error)
+
+    def _leave(self, attempt: UpstreamAttempt, error: StromError) -> None:
+        """For the next endpoint."""
+        self._rate(attempt, error)
+        self.past.append(describe_attempt(attempt, error, self.now()))
 
     def _fail(self, error: StromError) -> None:
         self._error = error
@@ -384,7 +416,7 @@ class Call:
             pipe = attempt.pipe if attempt.pipe is not None else self._shared_encoder()
             self.exchange.finish(self._take_held() + pipe.fail(error))
         else:
-            own = self._own_headers()
+            own = self._own_headers
             if own:  # an upstream's limits are not this client's
                 error.headers = [field for field in error.headers if field[0] == b"retry-after"] + own
             self.record.http_status = respond_error(self.exchange, self.codec, error, self.record.trace_id)
@@ -444,7 +476,7 @@ class Call:
             return
         self.committed = True
         self.record.http_status = 200
-        passed = self._passed_headers(attempt) if attempt is not None else self._own_headers()
+        passed = passed_headers(self.codec, attempt, self._own_headers)
         self.exchange.start(200, stream_headers(self.codec, self.record.trace_id) + passed)
 
     def _send_held(self) -> None:
@@ -458,31 +490,25 @@ class Call:
         self._held.clear()
         return held
 
-    def _passed_headers(self, attempt: UpstreamAttempt) -> Headers:
-        """The upstream's id of the request; rate-limit headers of an upstream that speaks the client's protocol."""
-        passed = upstream_id(attempt.response_headers)
-        if self._grant is not None and self._grant.headers:
-            return passed + self._grant.headers  # the limits that bind this client are ours, not the upstream's
-        if attempt.codec is not self.codec:
-            return passed
-        prefixes = self.codec.forward_response_headers
-        return passed + [field for field in attempt.response_headers if field[0].startswith(prefixes)]
-
-    def _own_headers(self) -> Headers:
-        return self._grant.headers if self._grant is not None else []
-
     # -- clocks --
 
     def _arm(self) -> None:
         """Make sure the timer goes off at the next deadline or before it. It is moved only when it would come too late."""
         due = (
-            self.now() + PAUSED_TICK_S if self.exchange.paused else min(upstream_deadline(self), self._heartbeat_due())
+            self.now() + PAUSED_TICK_S
+            if self.exchange.paused
+            else min(self._upstream_deadline(), self._heartbeat_due())
         )
         if self._timer is None or due < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = due
             self._timer = self.services.clock.call_at(due, self._tick)
+
+    def _upstream_deadline(self) -> float:
+        attempt = self.attempt
+        assert attempt is not None
+        return upstream_deadline(self, attempt)
 
     def _heartbeat_due(self) -> float:
         if not self.request.stream:
@@ -495,20 +521,26 @@ class Call:
             self.attempt.guarded(self._strike)
 
     def _strike(self) -> None:
-        now = self.now()
+        now, attempt = self.now(), self.attempt
+        assert attempt is not None
         if self.exchange.paused:  # the client is slow, not the upstream: its clock stands still
-            self.last_frame_at = self.last_write_at = now
-            if self._paused_at is not None and now - self._paused_at > LONGEST_PAUSE_S:
+            self._hold_clocks(now)
+            if self._paused_at is not None and now - self._paused_at > self.settings.slow_reader_s:
                 self._client_left()
                 self.exchange.abort()
-        elif upstream_deadline(self) <= now:
-            attempt = self.attempt
-            assert attempt is not None
-            self.attempt_failed(attempt, time_out_error(self))
-        elif self._heartbeat_due() <= now:
-            self._beat()
+        else:
+            error = expired(self, attempt, now)
+            if error is not None:
+                self.attempt_failed(attempt, error)
+            elif self._heartbeat_due() <= now:
+                self._beat()
         if not self._settled and self._timer is None:
             self._arm()
+
+    def _hold_clocks(self, now: float) -> None:
+        self.last_frame_at = self.last_write_at = self.window_at = now
+        if self.attempt is not None:
+            self.window_chars = self.attempt.evidence.output_characters
 
     def _beat(self) -> None:
         attempt = self.attempt
@@ -528,7 +560,7 @@ class Call:
             self.attempt.exchange.pause_reading()
 
     def _client_ready(self) -> None:
-        self.last_frame_at = self.last_write_at = self.now()
+        self._hold_clocks(self.now())
         if self.attempt is not None and self.attempt.exchange is not None:
             self.attempt.exchange.resume_reading()
 

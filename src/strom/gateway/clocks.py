@@ -1,5 +1,11 @@
 """How long a call waits for its upstream, and what it says when it has waited too long.
 
+connect      the transport's own (failures.py words it)
+first token  from the dispatch of an attempt to its first token-bearing frame
+idle         between frames that show progress; heartbeats show none
+throughput   characters of output in a window, from the first token on; not while the client is slow
+total        from the first dispatch of the call, retries and continuations included
+
 Pure functions over what the call has seen; the timer itself is the call's. Rules: streams.md sections 7 and 9.
 """
 
@@ -10,36 +16,71 @@ from typing import TYPE_CHECKING
 from strom.core.errors import StromError, TimedOut
 
 if TYPE_CHECKING:
+    from strom.gateway.attempt import UpstreamAttempt
     from strom.gateway.call import Call
 
 REFUSAL_BODY_S = 10.0
 """How long an upstream may take to send the body of an error whose status is known already."""
 
 
-def upstream_deadline(call: Call) -> float:
-    """When the patience with the attempt under way ends, on the call's clock."""
-    attempt = call.attempt
-    assert attempt is not None
-    timeouts = attempt.endpoint.upstream.timeouts
+def upstream_deadline(call: Call, attempt: UpstreamAttempt) -> float:
+    """When something has to be looked at, on the call's clock: the earliest of the clocks that run."""
+    timeouts = attempt.timeouts
+    due = _progress_deadline(call, attempt)
+    if timeouts.total_s is not None and call.dispatched_at is not None:
+        due = min(due, call.dispatched_at + timeouts.total_s)
+    if timeouts.min_chars_per_s and call.first_token_at is not None:
+        due = min(due, call.window_at + timeouts.throughput_window_s)
+    return due
+
+
+def _progress_deadline(call: Call, attempt: UpstreamAttempt) -> float:
     if attempt.refused_at is not None:
         return attempt.refused_at + REFUSAL_BODY_S
+    first_token_s = attempt.timeouts.first_token_s
     if not attempt.shows_progress:
-        return attempt.started_at + timeouts.first_token_s * call.settings.whole_reply_factor
-    if call.first_token_at is None:
-        return attempt.started_at + timeouts.first_token_s
-    return call.last_frame_at + timeouts.idle_s
+        return attempt.started_at + first_token_s * call.settings.whole_reply_factor
+    if attempt.evidence.deltas <= attempt.inherited:
+        return attempt.started_at + first_token_s
+    return call.last_frame_at + attempt.timeouts.idle_s
 
 
-def time_out_error(call: Call) -> StromError:
-    """Why the attempt is given up: its deadline has passed."""
-    attempt = call.attempt
-    assert attempt is not None
+def expired(call: Call, attempt: UpstreamAttempt, now: float) -> StromError | None:
+    """Why the attempt is given up at `now`; None: it may go on. Begins the next throughput window when one is over."""
+    timeouts, name = attempt.timeouts, attempt.endpoint.upstream.name
+    if timeouts.total_s is not None and call.dispatched_at is not None and now >= call.dispatched_at + timeouts.total_s:
+        error = TimedOut(f"The call took longer than the {timeouts.total_s:g} s it may take.", code="total_timeout")
+        error.retryable = False
+        return error
+    if _progress_deadline(call, attempt) <= now:
+        return _no_progress(call, attempt)
+    if not timeouts.min_chars_per_s or call.first_token_at is None:
+        return None
+    if now < call.window_at + timeouts.throughput_window_s:
+        return None
+    written = attempt.evidence.output_characters
+    rate = (written - call.window_chars) / (now - call.window_at)
+    call.window_at, call.window_chars = now, written
+    if rate >= timeouts.min_chars_per_s:
+        return None
+    return TimedOut(
+        f"The backend {name!r} gave {rate:.3g} characters a second, fewer than {timeouts.min_chars_per_s:g}.",
+        code="throughput_timeout",
+    )
+
+
+def _no_progress(call: Call, attempt: UpstreamAttempt) -> StromError:
     if attempt.refused_at is not None:
         return attempt.refusal()
-    name, timeouts = attempt.endpoint.upstream.name, attempt.endpoint.upstream.timeouts
-    if call.first_token_at is not None:
-        return TimedOut(f"The backend {name!r} was silent for {timeouts.idle_s:g} s in the middle of its answer.")
+    name, timeouts = attempt.endpoint.upstream.name, attempt.timeouts
+    if attempt.evidence.deltas > attempt.inherited:
+        return TimedOut(
+            f"The backend {name!r} was silent for {timeouts.idle_s:g} s in the middle of its answer.",
+            code="idle_timeout",
+        )
     if attempt.shows_progress:
-        return TimedOut(f"The backend {name!r} gave no token within {timeouts.first_token_s:g} s.")
-    limit = timeouts.first_token_s * call.settings.whole_reply_factor
-    return TimedOut(f"The backend {name!r} gave no reply within {limit:g} s; a streamed request shows progress sooner.")
+        message = f"The backend {name!r} gave no token within {timeouts.first_token_s:g} s."
+    else:
+        limit = timeouts.first_token_s * call.settings.whole_reply_factor
+        message = f"The backend {name!r} gave no reply within {limit:g} s; a streamed request shows progress sooner."
+    return TimedOut(message, code="first_token_timeout")

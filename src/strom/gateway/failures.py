@@ -19,7 +19,11 @@ def explain(name: str, failure: TransportFailure) -> StromError:
             hint = "Is it running?" if known else "Its host name cannot be resolved: check its base_url."
             return Unreachable(f"The backend {name!r} cannot be reached. {hint}", detail=failure.detail)
         case "connect_timeout":
-            return TimedOut(f"The backend {name!r} did not accept a connection in time.", detail=failure.detail)
+            return TimedOut(
+                f"The backend {name!r} did not accept a connection in time.",
+                detail=failure.detail,
+                code="connect_timeout",
+            )
         case "tls":
             hint = "check its certificate, and whether it speaks https at all"
             message = f"The TLS connection to the backend {name!r} could not be set up: {hint}."

@@ -19,11 +19,12 @@ from strom.gateway.call import Call
 from strom.gateway.estimate import request_tokens
 from strom.gateway.opening import Opening
 from strom.gateway.outgoing import Incoming
-from strom.gateway.refusals import refusal_error
+from strom.gateway.refusals import NESTED, refusal_error
 from strom.gateway.replying import make_context
 from strom.gateway.responses import respond_error, whole_headers
 from strom.gateway.routing import MAX_MODEL_NAME, Router
 from strom.gateway.services import Services
+from strom.policies.admission import Admission
 from strom.policies.auth import KeyRing
 from strom.protocols.codec import Codec, ReplyContext
 from strom.transport.types import Exchange
@@ -44,6 +45,7 @@ class Gateway:
         self.services = services
         self.codecs = codecs
         self.state = state
+        self.admission = Admission()
 
     def handle_call(self, exchange: Exchange, codec: Codec, at_once: AtOnce | None = None) -> None:
         """A model call in the protocol of `codec`. Ends in a running Call, or in an error reply with its record.
@@ -61,6 +63,8 @@ class Gateway:
             call.start()
         except StromError as error:
             self._reject(exchange, codec, record, error)
+        except RecursionError:
+            self._reject(exchange, codec, record, BadRequest(NESTED))
         except Exception as error:
             LOG.exception("call %s failed by a defect", record.trace_id)
             wrapped = GatewayError("The gateway failed while it read this request.", detail=repr(error)[:200])
@@ -91,6 +95,7 @@ class Gateway:
     def _admit(self, exchange: Exchange, codec: Codec, record: CallRecord) -> Opening:
         key = self.identify(exchange)
         record.key_name = key.name if key is not None else None
+        self.admission.check(len(self.services.running))
         request = codec.decode_request(exchange.body)
         record.model_requested = request.model[:MAX_MODEL_NAME]
         record.streamed = request.stream

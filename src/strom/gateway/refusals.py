@@ -6,6 +6,9 @@ from strom.core.errors import AtCapacity, BadRequest, ShuttingDown, StromError, 
 from strom.transport.types import Refusal
 
 
+NESTED = "The JSON of the request is nested too deeply."
+
+
 def refusal_error(refusal: Refusal) -> StromError:
     match refusal.reason:
         case "body_too_large":

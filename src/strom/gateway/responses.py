@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from strom.core.errors import StromError
 from strom.protocols.codec import Codec
 from strom.transport.types import Exchange, Headers
+
+if TYPE_CHECKING:
+    from strom.gateway.attempt import UpstreamAttempt
 
 JSON = b"application/json"
 _ID_HEADERS = {"anthropic": b"request-id", "openai-chat": b"x-request-id", "openai-responses": b"x-request-id"}
@@ -56,3 +61,15 @@ def respond_error(exchange: Exchange, codec: Codec, error: StromError, trace_id:
     headers += [field for field in error.headers if field[0] in (b"allow", UPSTREAM_ID) and field[0] not in known]
     exchange.respond(encoded.status, headers, encoded.body)
     return encoded.status
+
+
+def passed_headers(codec: Codec, attempt: UpstreamAttempt | None, own: Headers) -> Headers:
+    """The upstream's id of the request, and rate limits: ours where they bind this client, else those of an upstream that
+    speaks its protocol."""
+    if attempt is None:
+        return own
+    passed = upstream_id(attempt.response_headers)
+    if own or attempt.codec is not codec:
+        return passed + own
+    prefixes = codec.forward_response_headers
+    return passed + [field for field in attempt.response_headers if field[0].startswith(prefixes)]

@@ -67,6 +67,8 @@ class CallSettings(msgspec.Struct, frozen=True):
     fetch_media: MediaLimits | None = None
     """None: what is given by address is not fetched."""
     structured_fallback: FallbackMode = "prompt"
+    slow_reader_s: float = 300.0
+    """A client that has read nothing for so long is not slow but gone, however its connection looks."""
 
 
 LINGER_S = 2.0

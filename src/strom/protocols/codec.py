@@ -71,6 +71,8 @@ class Quirks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The upstream only streams: it is asked to stream also for a whole reply, and its stream is folded."""
     never_stream: bool = False
     """The upstream only gives whole replies: a client that streams gets one as a stream, when it is there."""
+    prefill: bool = False
+    """A last message of the assistant is continued, not answered."""
     max_frame_bytes: int = 16_777_216
     """The longest frame or line that is read; a longer one is an error ([server] max_frame_bytes)."""
     default_max_tokens: int = 8192

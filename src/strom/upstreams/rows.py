@@ -67,10 +67,15 @@ UPSTREAMS: dict[str, UpstreamRow] = {
         base_url="http://127.0.0.1:11434",
         # No tool_choice in /api/chat and /v1; its /v1 reads and writes `reasoning`. Source: protocol-facts.md sections 4, 7.
         # No image URLs in /v1 either.
-        quirks=Quirks(tool_choice=False, reasoning_field="reasoning", media_urls=False),
+        # The template leaves a last message of the assistant open (recording ollama_prefill is not there: ollama's
+        # template.go renders no end for it).
+        quirks=Quirks(tool_choice=False, reasoning_field="reasoning", media_urls=False, prefill=True),
     ),
     # Recordings xllamacpp/anthropic_count (count_tokens), xllamacpp/tokenize; developer_role is answered 200.
-    "llama-cpp": UpstreamRow(ports=(8080,), base_url="http://127.0.0.1:8080", counting="llama-cpp"),
+    # prefill: tools/server/README.md, "--no-prefill-assistant" (on by default).
+    "llama-cpp": UpstreamRow(
+        ports=(8080,), base_url="http://127.0.0.1:8080", quirks=Quirks(prefill=True), counting="llama-cpp"
+    ),
     "lm-studio": UpstreamRow(ports=(1234,), base_url="http://127.0.0.1:1234"),
     "vllm": UpstreamRow(
         ports=(8000,),
@@ -83,7 +88,9 @@ UPSTREAMS: dict[str, UpstreamRow] = {
         ports=(8000,),
         base_url="http://127.0.0.1:8000",
         # No [DONE] (recording transformers/plain); response_format ignored (recording transformers_tiny/json_schema).
-        quirks=Quirks(done_required=False, response_format=False),
+        # A whole reply is made to its end when the client has left, and everybody after it waits (seen with 5.24: 58 s for
+        # 1,500 tokens nobody reads); a stream stops at once. So only streams are asked for.
+        quirks=Quirks(done_required=False, response_format=False, always_stream=True),
     ),
     # --- hosts -----------------------------------------------------------------------------------
     "openai": UpstreamRow(
