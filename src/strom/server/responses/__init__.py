@@ -1,7 +1,7 @@
 """`/v1/responses` and everything below it: what a Responses client expects to be remembered.
 
 endpoints    the paths; a request that is neither stored nor refers to anything goes straight to the gateway
-exchanges    decorators of `Exchange`: one keeps the final object of a call, one has no client
+exchanges    a decorator of `Exchange` that keeps the final object of a call
 history      a request that continues a stored response → one that holds the whole conversation
 background   responses that run without a client, and clients that read them, from any event on
 archive      the response store, seen from the event loop

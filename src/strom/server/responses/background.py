@@ -2,7 +2,6 @@
 
 Job         one of them: a sink for its call, the stream that is kept of it, and the clients that read along
 Jobs        all of this process: bounded in number and in bytes together; each renews its lease in the store
-Reader      a client that reads a job's stream from some event on; a slow one reads at its own pace, from what is kept
 
 A lost client changes nothing. A job ends with its call, by a cancellation, by breaking its bound, or with the process, and
 is put into the store once more. One whose lease is not renewed was lost with its process: whoever finds it says so.
@@ -21,12 +20,13 @@ from strom.core.messages import Request
 from strom.gateway.services import Services
 from strom.protocols.codec import ReplyContext
 from strom.protocols.openai_responses.background import BackgroundStream
+from strom.server.exchanges import DetachedExchange
+from strom.server.following import Reader
 from strom.server.responses.archive import Archive
-from strom.server.responses.exchanges import DetachedExchange
 from strom.server.responses.history import keep
 from strom.server.responses.replay import stopped_error
 from strom.stores.responses import Events, Place, StoredResponse
-from strom.transport.types import Exchange, Headers, RequestHead
+from strom.transport.types import Headers, RequestHead
 
 LEASE_S = 30.0
 RENEW_S = 10.0
@@ -34,7 +34,6 @@ SHARED_TICK_S = 0.25
 """How often a process of several shows its events and asks for cancellations."""
 MAX_STREAM_BYTES = 67_108_864
 MAX_STREAMS_BYTES = 268_435_456
-SLICE_BYTES = 65_536
 
 
 class _ErrorBody(msgspec.Struct, frozen=True):
@@ -59,7 +58,7 @@ class Job:
         self.unwanted = False
         self.flushed = 0
         """Events that are in the store."""
-        self.readers: list[Reader] = []
+        self._readers: list[Reader] = []
 
     @property
     def place(self) -> Place:
@@ -74,6 +73,26 @@ class Job:
         """The gateway's hook: the call is about to start."""
         self.stream = BackgroundStream(context)
         return None
+
+    # -- Followed --
+
+    @property
+    def frames(self) -> list[bytes]:
+        return self.kept.frames
+
+    @property
+    def ended(self) -> bool:
+        return self.kept.ended
+
+    broken = False
+    """Its stream always says how it ended."""
+
+    def joined(self, reader: Reader) -> None:
+        self._readers.append(reader)
+
+    def left(self, reader: Reader) -> None:
+        if reader in self._readers:
+            self._readers.remove(reader)
 
     # -- Sink --
 
@@ -91,6 +110,9 @@ class Job:
         if not self.kept.ended:
             self.kept.fail(GatewayError("The gateway failed while it handled this call."))
         self._settle()
+
+    def cut(self) -> None:
+        self.end()
 
     def answer(self, status: int, headers: Headers, body: bytes) -> None:
         if not self.begun:
@@ -117,7 +139,7 @@ class Job:
         self.cancel()
 
     def _show(self) -> None:
-        for reader in list(self.readers):
+        for reader in list(self._readers):
             reader.pump()
 
     def _settle(self) -> None:
@@ -220,46 +242,3 @@ class Jobs:
             job = self._running.get(place)
             if job is not None:
                 job.cancel()
-
-
-class Reader:
-    """Attached to a running job, or to one that has just ended. It finishes its exchange after the last event."""
-
-    def __init__(self, exchange: Exchange, job: Job, first: int) -> None:
-        self._exchange = exchange
-        self._job = job
-        self._next = first
-
-    def attach(self, headers: Headers) -> None:
-        exchange = self._exchange
-        exchange.start(200, headers)
-        exchange.on_resume = self.pump
-        exchange.on_pause = None
-        exchange.on_disconnect = self._detach
-        self._job.readers.append(self)
-        exchange.write(b"")  # the head leaves at once
-        self.pump()
-
-    def pump(self) -> None:
-        """Write what is there and not written yet, as fast as the client takes it."""
-        stream, exchange = self._job.kept, self._exchange
-        while self._next < len(stream.frames) and not exchange.paused and not exchange.closed:
-            exchange.write(self._slice(stream.frames))
-        if exchange.closed:
-            self._detach()
-        elif stream.ended and self._next >= len(stream.frames):
-            self._detach()
-            exchange.finish()
-
-    def _slice(self, frames: list[bytes]) -> bytes:
-        end, size_bytes = self._next, 0
-        while end < len(frames) and size_bytes < SLICE_BYTES:
-            size_bytes += len(frames[end])
-            end += 1
-        piece = b"".join(frames[self._next : end])
-        self._next = end
-        return piece
-
-    def _detach(self) -> None:
-        if self in self._job.readers:
-            self._job.readers.remove(self)

@@ -27,8 +27,9 @@ from strom.protocols.codec import ReplyContext
 from strom.protocols.openai_responses import stored as wire
 from strom.protocols.openai_responses.stored import StoreWish
 from strom.server.counting import TokenCounter
+from strom.server.following import Reader
 from strom.server.responses.archive import Archive
-from strom.server.responses.background import Job, Jobs, Reader
+from strom.server.responses.background import Job, Jobs
 from strom.server.responses.exchanges import StoringExchange
 from strom.server.responses.history import Continuation, input_items, keep
 from strom.server.responses.replay import Replay, current_response, runs

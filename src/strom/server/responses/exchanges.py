@@ -1,145 +1,41 @@
-"""Two exchanges for calls whose answer is kept. Both pass bytes on in the turn in which they come.
-
-StoringExchange    a client's exchange, from which the final Response object is taken at the end
-DetachedExchange   an exchange without a client: a call that runs on its own writes into a `Sink`
-"""
+"""A client's exchange, from which the final Response object is taken at the end. Pieces pass in the turn in which they come."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
+from strom.gateway.attended import Attended
+from strom.gateway.opening import Opening
+from strom.gateway.services import Running
 from strom.protocols.openai_responses.background import ended_response
-from strom.transport.types import Exchange, Headers, Refusal, RequestHead
+from strom.server.exchanges import Forwarding
+from strom.transport.types import Exchange, Headers
 
-Hook = Callable[[], None] | None
 
+class StoringExchange(Forwarding, Attended):
+    """`keep` gets the last object that went out, if there was one."""
 
-class StoringExchange:
-    """Costs nothing per piece: `write` is the client's own. `keep` gets the last object that went out, if there was one."""
-
-    __slots__ = ("_inner", "_keep", "body", "head", "refusal", "write")
+    __slots__ = ("_keep",)
 
     def __init__(self, inner: Exchange, keep: Callable[[bytes], None]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._keep = keep
-        self.write = inner.write
-        self.head = inner.head
-        self.body = inner.body
-        self.refusal = inner.refusal
+
+    def attend(self, call: Running, opening: Opening) -> None:
+        if isinstance(self._inner, Attended):
+            self._inner.attend(call, opening)
 
     def start(self, status: int, headers: Headers, *, length: int | None = None) -> None:
-        self._inner.start(status, headers, length=length)
+        super().start(status, headers, length=length)
+        self.write = self._inner.write  # which may be another one from the head on
 
     def finish(self, data: bytes = b"") -> None:
-        self._inner.finish(data)
+        super().finish(data)
         response = ended_response(data)  # the terminal event leaves with the end
         if response:
             self._keep(response)
 
-    def abort(self) -> None:
-        self._inner.abort()
-
     def respond(self, status: int, headers: Headers, body: bytes) -> None:
-        self._inner.respond(status, headers, body)
+        super().respond(status, headers, body)
         if status == 200:
             self._keep(body)
-
-    @property
-    def closed(self) -> bool:
-        return self._inner.closed
-
-    @property
-    def paused(self) -> bool:
-        return self._inner.paused
-
-    @property
-    def bytes_out(self) -> int:
-        return self._inner.bytes_out
-
-    @property
-    def on_disconnect(self) -> Hook:
-        return self._inner.on_disconnect
-
-    @on_disconnect.setter
-    def on_disconnect(self, hook: Hook) -> None:
-        self._inner.on_disconnect = hook
-
-    @property
-    def on_pause(self) -> Hook:
-        return self._inner.on_pause
-
-    @on_pause.setter
-    def on_pause(self, hook: Hook) -> None:
-        self._inner.on_pause = hook
-
-    @property
-    def on_resume(self) -> Hook:
-        return self._inner.on_resume
-
-    @on_resume.setter
-    def on_resume(self, hook: Hook) -> None:
-        self._inner.on_resume = hook
-
-
-class Sink(Protocol):
-    """What a detached call writes into: pieces of its stream and its end, or a whole answer instead."""
-
-    def take(self, data: bytes) -> None: ...
-
-    def end(self) -> None: ...
-
-    def answer(self, status: int, headers: Headers, body: bytes) -> None: ...
-
-
-class DetachedExchange:
-    """`leave` plays a client that goes away: the call ends at once, and nothing reaches the sink anymore."""
-
-    refusal: Refusal | None = None
-    paused = False
-
-    def __init__(self, head: RequestHead, body: bytes, sink: Sink) -> None:
-        self.head = head
-        self.body = body
-        self.on_disconnect: Hook = None
-        self.on_pause: Hook = None
-        self.on_resume: Hook = None
-        self.closed = False
-        self.bytes_out = 0
-        self._sink: Sink | None = sink
-        """None once the call is over: no cycle keeps a long stream in memory."""
-
-    def start(self, status: int, headers: Headers, *, length: int | None = None) -> None:
-        pass
-
-    def write(self, data: bytes) -> None:
-        if self._sink is not None and data:
-            self.bytes_out += len(data)
-            self._sink.take(data)
-
-    def finish(self, data: bytes = b"") -> None:
-        self.write(data)
-        sink = self._close()
-        if sink is not None:
-            sink.end()
-
-    def abort(self) -> None:
-        self.finish()
-
-    def respond(self, status: int, headers: Headers, body: bytes) -> None:
-        sink = self._close()
-        if sink is not None:
-            self.bytes_out += len(body)
-            sink.answer(status, headers, body)
-
-    def leave(self) -> None:
-        hook = self.on_disconnect
-        if self._close() is not None and hook is not None:
-            hook()
-
-    def _close(self) -> Sink | None:
-        """The sink, the first time."""
-        sink, self._sink = self._sink, None
-        self.closed = True
-        self.on_disconnect = self.on_pause = self.on_resume = None
-        return sink
