@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -85,6 +86,19 @@ def set_up_logging(level: str, log_format: str, secrets: Iterable[str] = (), str
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+
+
+def write_lines(text: str) -> None:
+    """Lines that are worded already, to where the log goes: redacted like all others, and never amid another line."""
+    text = REDACTOR.redact(text)
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler):
+            with handler.lock or nullcontext():
+                handler.stream.write(text)
+                handler.stream.flush()
+            return
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def _instant(record: logging.LogRecord) -> str:

@@ -153,6 +153,8 @@ def test_flags_beat_variables_beat_the_file(tmp_path: Path) -> None:
         ("STROM_ROUTING_BLOCK", "llmeu", "server", "routing_block", "llmeu"),
         ("STROM_REASONING", "Text", "server", "reasoning", "text"),
         ("STROM_LOG_FORMAT", "json", "server", "log_format", "json"),
+        ("STROM_ACCESS_LOG", "True", "server", "access_log", True),
+        ("STROM_ACCESS_LOG", "auto", "server", "access_log", "auto"),
         ("STROM_AUTH_REQUIRED", "true", "auth", "required", True),
         ("STROM_AUTH_REQUIRED", "auto", "auth", "required", "auto"),
     ],

@@ -38,6 +38,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "STROM_LOG_FORMAT": ("server", "log_format"),
     "STROM_STORE_URL": ("store", "url"),
     "STROM_SHARED_URL": ("shared", "url"),
+    "STROM_ACCESS_LOG": ("server", "access_log"),
     "STROM_AUTH_REQUIRED": ("auth", "required"),
 }
 """Variable → section and key of the file. `STROM_CONFIG` names the file itself."""
@@ -83,7 +84,7 @@ def _with_variables(document: Document, environ: Mapping[str, str], problems: Pr
     for variable, (section, key) in VARIABLES.items():
         text = environ.get(variable, "").strip()
         if text:
-            value = text.lower() if key in ("log_level", "log_format", "required", "reasoning") else text
+            value = text.lower() if key in ("log_level", "log_format", "access_log", "required", "reasoning") else text
             document = _with(document, (section, key), value, variable, problems)
     return document
 
@@ -142,6 +143,7 @@ def _resolve(document: Document, overrides: Overrides, environment: Environment)
         shared_url=document.shared.url,
         shared=document.shared,
         auth=document.auth,
+        telemetry=document.telemetry,
         limits=document.limits,
         providers=providers,
         models=models,

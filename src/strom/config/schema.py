@@ -106,6 +106,10 @@ class ServerSettings(msgspec.Struct, frozen=True):
     """All resumable streams of a process; ended ones make room."""
     log_level: LogLevel = "info"
     log_format: LogFormat = "console"
+    access_log: Literal["auto"] | bool = "auto"
+    """A line for each call, at its end. "auto": where the log is JSON."""
+    metrics_public: bool = False
+    """Whether `/metrics` needs no admin key even where others than this machine can reach the gateway."""
 
 
 class StoreTable(msgspec.Struct, frozen=True):
@@ -135,6 +139,17 @@ class SharedTable(msgspec.Struct, frozen=True):
     """How long an answer of Redis is waited for."""
     lease_s: Annotated[float, msgspec.Meta(ge=5)] = 60.0
     """When the slot of a concurrent call comes back whose process died. Running calls renew theirs."""
+
+
+class TelemetryTable(msgspec.Struct, frozen=True):
+    """`[telemetry]`. Metrics are always on; spans and metrics by OpenTelemetry only where they are sent somewhere."""
+
+    otlp_endpoint: Words | None = None
+    """Base URL of a collector (OTLP over HTTP), like http://127.0.0.1:4318. None: what OTEL_* variables say, else none."""
+    message_text: bool = False
+    """Whether spans carry message text, for endpoints whose retention is not "none"."""
+    max_models: Positive = 200
+    """How many names of models that are not configured may be labels of metrics; further ones are "other"."""
 
 
 class AuthSettings(msgspec.Struct, frozen=True):
@@ -233,6 +248,7 @@ class Document(msgspec.Struct, frozen=True):
     store: StoreTable = StoreTable()
     shared: SharedTable = SharedTable()
     auth: AuthSettings = AuthSettings()
+    telemetry: TelemetryTable = TelemetryTable()
     limits: LimitsTable = LimitsTable()
     providers: tuple[ProviderTable, ...] = ()
     models: tuple[ModelTable, ...] = ()

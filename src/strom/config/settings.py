@@ -6,7 +6,15 @@ import ipaddress
 
 import msgspec
 
-from strom.config.schema import AuthSettings, LimitsTable, LogLevel, ServerSettings, SharedTable, StoreTable
+from strom.config.schema import (
+    AuthSettings,
+    LimitsTable,
+    LogLevel,
+    ServerSettings,
+    SharedTable,
+    StoreTable,
+    TelemetryTable,
+)
 from strom.core.access import KeySettings, PolicySettings
 from strom.upstreams.settings import ModelSettings, ProtocolName, ProviderSettings, Secret
 
@@ -43,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True):
     shared_url: str = "memory://"
     shared: SharedTable = SharedTable()
     auth: AuthSettings = AuthSettings()
+    telemetry: TelemetryTable = TelemetryTable()
     limits: LimitsTable = LimitsTable()
     providers: dict[str, ProviderSettings] = {}
     models: tuple[ModelSettings, ...] = ()
