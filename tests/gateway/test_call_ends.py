@@ -9,7 +9,7 @@ import pytest
 from strom.core.errors import StromError
 from strom.core.evidence import Evidence
 from strom.gateway.attempt import MAX_READ_BYTES
-from strom.gateway.call import LONGEST_PAUSE_S, Call
+from strom.gateway.call import Call
 from strom.gateway.clocks import REFUSAL_BODY_S
 from strom.gateway.services import CallSettings
 from strom.protocols.codec import Quirks
@@ -248,7 +248,7 @@ def test_a_client_that_never_reads_again_is_gone() -> None:
     rig.upstream().response(200, SSE)
     rig.upstream().read(ROLE, text("a"))
     exchange.pause()
-    rig.clock.advance(LONGEST_PAUSE_S - 10)
+    rig.clock.advance(CallSettings().slow_reader_s - 10)
     assert exchange.state == "started"
     rig.clock.advance(20)
     assert exchange.state == "aborted"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from strom.core.errors import AtCapacity, BadRequest, ShuttingDown, StromError, TooLarge
 from strom.transport.types import Refusal
 
-
 NESTED = "The JSON of the request is nested too deeply."
 
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from strom.core.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, StromError
 from strom.gateway.gateway import AtOnce, Gateway
-from strom.gateway.refusals import refusal_error
+from strom.gateway.refusals import NESTED, refusal_error
 from strom.gateway.responses import respond_error
 from strom.protocols.codec import Codec
 from strom.protocols.ollama import GENERATE_CODEC
@@ -99,6 +99,8 @@ class App:
                 self._start(exchange, self._find(exchange))
         except StromError as error:
             self._respond_error(exchange, error)
+        except RecursionError:
+            self._respond_error(exchange, BadRequest(NESTED))
         except Exception as error:  # noqa: BLE001 - a defect fails this answer, not the server
             self._defect(exchange, error)
 
@@ -149,6 +151,8 @@ class App:
             await endpoint(exchange)
         except StromError as error:
             self._respond_error(exchange, error)
+        except RecursionError:
+            self._respond_error(exchange, BadRequest(NESTED))
         except Exception as error:  # noqa: BLE001 - a defect fails this answer, not the server
             self._defect(exchange, error)
 

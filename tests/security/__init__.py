@@ -1,0 +1,1 @@
+"""What an attacker tries, and what comes of it."""
