@@ -117,7 +117,9 @@ class Rig:
         quirks: Quirks | None = None,
         settings: CallSettings | None = None,
         keys: tuple[KeySettings, ...] = (),
+        **model: Any,
     ) -> None:
+        """`model`: more fields of its ModelSettings."""
         self.clock = FakeClock()
         self.client = MemoryClient()
         self.records = Records()
@@ -134,7 +136,7 @@ class Rig:
         )
         router = Router(
             [Upstream(provider) for provider in providers],
-            [ModelSettings("m", places)],
+            [ModelSettings("m", places, **model)],
             [PolicySettings("eu-only", regions=("eu-*",))],
         )
         state = State(router, KeyRing(keys, required=bool(keys)))

@@ -1,8 +1,12 @@
 """Heartbeats and timeouts: what is sent in silence, and when silence becomes an error."""
 
+from typing import Any
+
 import pytest
 
 from strom.gateway.services import CallSettings
+from strom.transport.memory import MemoryExchange
+from strom.upstreams.timeouts import SomeTimeouts
 from tests.gateway.rig import DONE, FINISH, ROLE, SSE, Rig, data_objects, text
 
 BEAT = CallSettings(heartbeat_s=10)
@@ -107,3 +111,100 @@ def test_a_whole_reply_has_longer() -> None:
     rig.clock.advance(2)
     assert exchange.status == 504
     assert rig.upstream().aborted
+
+
+def streaming(rig: Rig, front: str = "openai-chat", **more: Any) -> MemoryExchange:
+    exchange = rig.call(front, **more)
+    rig.upstream().response(200, SSE)
+    rig.upstream().read(ROLE, text("x"))
+    return exchange
+
+
+def ended(rig: Rig) -> str:
+    assert rig.upstream().aborted
+    assert rig.record.status == "failed"
+    assert rig.record.fault == "upstream"
+    assert rig.record.attempts[-1].outcome == "timeout"
+    assert rig.record.error is not None
+    return rig.record.error.code
+
+
+@pytest.mark.parametrize("front", ["openai-chat", "anthropic", "ollama", "openai-responses"])
+def test_the_total_clock_ends_an_answer_that_flows(front: str) -> None:
+    rig = Rig(timeouts=SomeTimeouts(total_s=30))
+    exchange = streaming(rig, front)
+    for _ in range(29):
+        rig.clock.advance(1)
+        rig.upstream().read(text("more"))
+    assert exchange.state == "started"
+    rig.clock.advance(1.1)
+    assert exchange.state == "finished"
+    assert ended(rig) == "total_timeout"
+    assert b"30 s" in exchange.body_out
+
+
+def test_the_total_clock_leaves_no_time_for_another_attempt() -> None:
+    rig = Rig(endpoints=2, timeouts=SomeTimeouts(total_s=10))
+    exchange = rig.call()
+    rig.clock.advance(10.1)
+    assert len(rig.client.sent) == 1
+    assert exchange.status == 504
+
+
+def test_the_total_clock_runs_on_over_attempts() -> None:
+    rig = Rig(endpoints=2, timeouts=SomeTimeouts(first_token_s=6, total_s=10))
+    rig.call()
+    rig.clock.advance(6.1)
+    assert len(rig.client.sent) == 2
+    rig.clock.advance(4)
+    assert ended(rig) == "total_timeout"
+
+
+def test_too_few_characters_in_a_window() -> None:
+    rig = Rig(timeouts=SomeTimeouts(min_chars_per_s=2, throughput_window_s=10))
+    exchange = streaming(rig)
+    for _ in range(10):
+        rig.clock.advance(1)
+        rig.upstream().read(text("fast enough"))
+    for _ in range(8):
+        rig.clock.advance(1)
+        rig.upstream().read(text("."))
+    assert exchange.state == "started", "the window is judged when it is over"
+    rig.clock.advance(3)
+    assert ended(rig) == "throughput_timeout"
+
+
+def test_a_slow_client_is_no_slow_upstream() -> None:
+    rig = Rig(timeouts=SomeTimeouts(min_chars_per_s=2, throughput_window_s=10))
+    exchange = streaming(rig)
+    exchange.pause()
+    rig.clock.advance(100)
+    exchange.resume()
+    rig.clock.advance(9)
+    assert exchange.state == "started"
+    rig.clock.advance(2)
+    assert ended(rig) == "throughput_timeout"
+
+
+def test_heartbeats_reset_no_clock() -> None:
+    rig = Rig(settings=BEAT, timeouts=SomeTimeouts(idle_s=25, total_s=1000))
+    streaming(rig)
+    for _ in range(5):
+        rig.clock.advance(5.1)
+        rig.upstream().read(b": still here\n\n")
+    assert ended(rig) == "idle_timeout"
+
+
+def test_a_caller_is_less_patient_for_one_call() -> None:
+    rig = Rig()
+    streaming(rig, headers=[(b"x-strom-timeouts", b"idle_s=3, first_token_s=1000")])
+    rig.clock.advance(3.1)
+    assert ended(rig) == "idle_timeout"
+
+
+def test_a_wish_that_is_none_is_told() -> None:
+    rig = Rig()
+    exchange = rig.call("anthropic", headers=[(b"x-strom-timeouts", b"idle=3")])
+    assert exchange.status == 400
+    assert b"first_token_s" in exchange.body_out
+    assert not rig.client.sent
