@@ -44,6 +44,8 @@ class LoopClock:
 class Running(Protocol):
     """A call under way. `stop` ends it with an error that its client is told, and settles it."""
 
+    record: CallRecord
+
     def stop(self, error: StromError | None = None) -> None: ...
 
 
@@ -112,6 +114,7 @@ class Services:
 
     __slots__ = (
         "_random",
+        "beginners",
         "client",
         "clock",
         "health",
@@ -143,6 +146,8 @@ class Services:
         self.wall = wall
         self.started_at = wall()
         self.health: HealthBoard = NoBoard()
+        self.beginners: list[Callable[[CallRecord], None]] = []
+        """Told of every call that is about to be sent for the first time. They return at once and raise nothing."""
         self.observers: list[Callable[[CallRecord], None]] = []
         """Told of every record that is final. They return at once and raise nothing."""
         self._random = random.Random()  # noqa: S311 - ids are no secrets; seeded by the system in each process
@@ -150,6 +155,8 @@ class Services:
     def begin(self, record: CallRecord) -> None:
         """A call is about to be sent upstream, for the first time."""
         self.records.begin(record)
+        for observe in self.beginners:
+            observe(record)
 
     def settle(self, record: CallRecord) -> None:
         """The one way a record ends."""

@@ -83,6 +83,10 @@ class App:
             **dict.fromkeys(EMBEDDING_PATHS, embedder.embed),
         }
 
+    def add_page(self, path: str, endpoint: Endpoint) -> None:
+        """One more answer to GET and HEAD."""
+        self._get[path] = endpoint
+
     def handle(self, exchange: Exchange) -> None:
         """Never raises, returns at once."""
         head = exchange.head

@@ -104,6 +104,11 @@ CONNECTIONS = Family(name="strom_open_connections", kind="gauge", help="Connecti
 UPSTREAM_CONNECTIONS = Family(
     name="strom_upstream_connections", kind="gauge", help="Connections to backends.", labels=("state",)
 )
+UPSTREAM_REQUESTS = Family(
+    name="strom_upstream_connection_uses",
+    help="Requests to backends, by the connection that served: opened for it, or used again.",
+    labels=("way",),
+)
 RECORDS_LOST = Family(name="strom_records_lost", help="Records of calls that could not be kept.")
 WORKER_CPU = Family(name="strom_worker_cpu_seconds", help="CPU time of worker processes.", labels=("mode",))
 WORKER_MEMORY = Family(
@@ -115,6 +120,6 @@ LOG_LOST = Family(name="strom_access_log_lost", help="Lines of the access log th
 FAMILIES: tuple[Family, ...] = (
     BUILD, WORKERS,
     CALLS, ERRORS, TOKENS, COST, BYTES, FIRST_TOKEN, DURATION, GAP, ATTEMPTS, RETRIES, FALLBACKS, OVERHEAD, LOOP_LAG,
-    ACTIVE_CALLS, ACTIVE_STREAMS, CONNECTIONS, UPSTREAM_CONNECTIONS, RECORDS_LOST, WORKER_CPU, WORKER_MEMORY,
+    ACTIVE_CALLS, ACTIVE_STREAMS, CONNECTIONS, UPSTREAM_CONNECTIONS, UPSTREAM_REQUESTS, RECORDS_LOST, WORKER_CPU, WORKER_MEMORY,
     WORKER_FILES, LOG_LOST,
 )  # fmt: skip
