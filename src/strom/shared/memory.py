@@ -1,0 +1,117 @@
+"""Limits of one process, in its memory. A decision is made within the call that asks for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from strom.shared.limiter import (
+    NOTHING,
+    Calendar,
+    Charge,
+    Demand,
+    Level,
+    Reading,
+    Refusal,
+    Scope,
+    Then,
+    longest,
+)
+
+Held = tuple[Scope, Level, int]
+"""A scope, what it has given, and the tokens reserved there for one call."""
+MAX_IDLE = 100_000
+"""Scopes that are kept; beyond it, those that say nothing are forgotten."""
+
+
+class MemoryLimiter:
+    """A Limiter. `clock`: monotonic seconds; `wall`: Unix seconds, for budgets."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._calendar = Calendar(wall)
+        self._levels: dict[str, Level] = {}
+
+    def reserve(self, demand: Demand, then: Then) -> None:
+        now_ms = int(self._clock() * 1000)
+        held: list[Held] = []
+        lacking = False
+        for scope in demand.scopes:
+            level = self._levels.get(scope.id)
+            if level is None or scope.budget:
+                level = self._level(scope)
+            if level.at_ms < now_ms:
+                level.flow(scope, now_ms)
+            cost = scope.cost(demand) if scope.tokens else 0
+            if level.lacks(scope, cost):
+                lacking = True
+            held.append((scope, level, cost))
+        if lacking:
+            then(self._refusal(held))
+        else:
+            then(MemoryLease(self, held, tuple([level.take(scope, cost) for scope, level, cost in held])))
+
+    def _refusal(self, held: list[Held]) -> Refusal:
+        readings = tuple([(level.requests, level.tokens) for _, level, _ in held])
+        waits = [
+            (wait_ms, kind, scope)
+            for scope, level, cost in held
+            for wait_ms, kind in level.waits(scope, cost, self._calendar.left_ms(scope.per))
+        ]
+        return longest(waits, readings)
+
+    def _level(self, scope: Scope) -> Level:
+        level = self._levels.get(scope.id)
+        if level is None:
+            if len(self._levels) >= MAX_IDLE:
+                self._forget_idle()
+            level = self._levels[scope.id] = Level()
+        if scope.budget and level.period != (period := self._calendar.start(scope.per)):
+            level.period, level.spent = period, 0
+        return level
+
+    def _forget_idle(self) -> None:
+        busy = {name: level for name, level in self._levels.items() if level.taken or level.spent or level.tokens}
+        self._levels = busy
+
+    def settled(self, held: list[Held], charge: Charge) -> None:
+        now_ms = int(self._clock() * 1000)
+        for scope, level, cost in held:
+            level.taken -= 1
+            if scope.budget:
+                self._level(scope)  # the period may have changed
+            if level.at_ms < now_ms:
+                level.flow(scope, now_ms)
+            level.give_back(scope, cost, charge)
+
+    def seed(self, scope: Scope, money: int) -> None:
+        known = self._levels.get(scope.id)
+        if known is None or known.period != self._calendar.start(scope.per):
+            self._level(scope).spent = money
+
+    def spent(self, scope: Scope) -> int:
+        """In the present period."""
+        return self._level(scope).spent
+
+    def taken(self, scope: Scope) -> int:
+        return self._level(scope).taken
+
+    async def start(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        self._levels.clear()
+
+
+class MemoryLease:
+    __slots__ = ("_held", "_limiter", "readings")
+
+    def __init__(self, limiter: MemoryLimiter, held: list[Held], readings: tuple[Reading, ...]) -> None:
+        self._limiter: MemoryLimiter | None = limiter
+        self._held = held
+        self.readings = readings
+
+    def settle(self, charge: Charge = NOTHING) -> None:
+        limiter, self._limiter = self._limiter, None
+        if limiter is not None:
+            limiter.settled(self._held, charge)
