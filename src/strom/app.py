@@ -12,6 +12,8 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 import msgspec
@@ -23,10 +25,11 @@ from strom.gateway.gateway import Gateway, State
 from strom.gateway.media import MediaLimits
 from strom.gateway.routing import Router
 from strom.gateway.services import CallSettings, LoopClock, Services
-from strom.logs import REDACTOR
+from strom.logs import REDACTOR, write_lines
 from strom.policies.auth import KeyRing
 from strom.protocols.table import CODECS
 from strom.server.app import App
+from strom.server.metrics import MetricsPage
 from strom.server.models import ModelLister
 from strom.server.pages import Pages
 from strom.server.platform import Platform
@@ -35,6 +38,9 @@ from strom.startup import Announcement, find_backends
 from strom.stores.responses import ResponseLimits
 from strom.stores.table import open_response_store, open_store
 from strom.supervisor import reserve, supervise
+from strom.telemetry.access_log import AccessLog
+from strom.telemetry.model_names import ModelNames, find_configured
+from strom.telemetry.station import Station, client_connections, lost_records, upstream_connections
 from strom.transport.client import NativeClient
 from strom.transport.listener import Listener
 from strom.transport.types import Exchange, ServerLimits
@@ -93,6 +99,11 @@ def make_responses(gateway: Gateway, settings: Settings) -> Responses:
     return Responses(gateway, archive, table.max_background)
 
 
+def metrics_public(settings: Settings) -> bool:
+    """Whether `/metrics` asks for no key."""
+    return settings.on_loopback or settings.server.metrics_public
+
+
 class Runtime:
     """Made inside a running loop. `handle` is the transport's handler."""
 
@@ -106,6 +117,26 @@ class Runtime:
         platform, responses = Platform(self.gateway, self.store), make_responses(self.gateway, settings)
         self.models = ModelLister(self.gateway)
         self.app = App(self.gateway, Pages(self.gateway), self.models, platform, responses)
+        self.station = self._make_station()
+        page = MetricsPage(
+            self.gateway, self.station.render, self.station.refresh, lambda: metrics_public(self.settings)
+        )
+        self.app.add_page("/metrics", page.show)
+
+    def _make_station(self) -> Station:
+        """Metrics and access log: counting begins."""
+        settings, server = self.settings, self.settings.server
+        directory = Path(settings.runtime_folder, "metrics") if settings.runtime_folder is not None else None
+        names = ModelNames(
+            lambda name: find_configured(self.gateway.state.router.models, name), settings.telemetry.max_models
+        )
+        logs = server.log_format == "json" if server.access_log == "auto" else server.access_log
+        log = AccessLog(write_lines, server.log_format) if logs else None
+        station = Station(self.gateway.services, names, directory, log)
+        station.add(lost_records(lambda: self.store.lost))
+        station.add(upstream_connections(self.client.stats))
+        station.start()
+        return station
 
     def handle(self, exchange: Exchange) -> None:
         self.app.handle(exchange)
@@ -115,6 +146,7 @@ class Runtime:
         self.settings = settings
         self.gateway.state = make_state(settings)
         self.gateway.services.settings = call_settings(settings)
+        self.station.forget_names()
 
     def stop_calls(self) -> None:
         """End what still runs with an error that its client is told."""
@@ -128,6 +160,7 @@ class Runtime:
         self.gateway.services.lingering.close()
         self.client.close()
         await asyncio.to_thread(self.store.close)
+        await asyncio.to_thread(self.station.close)
 
 
 def serve(settings: Settings, reload: Reload | None = None) -> int:
@@ -147,9 +180,10 @@ def _serve_shared(settings: Settings, reload: Reload | None, announce: Announcem
         held = reserve(server.host, server.port)
     except OSError as error:
         raise _cannot_listen(server.host, server.port, error) from error
-    with held:
+    with held, TemporaryDirectory(prefix="strom-") as folder:
         port = int(held.getsockname()[1])  # port 0: all workers share the one that was found
-        settings = msgspec.structs.replace(settings, server=msgspec.structs.replace(server, port=port))
+        server = msgspec.structs.replace(server, port=port)
+        settings = msgspec.structs.replace(settings, server=server, runtime_folder=folder)
         return supervise(
             server.workers,
             lambda announces: run_process(settings, reload, announce if announces else None, shared=True),
@@ -171,6 +205,7 @@ def run_process(settings: Settings, reload: Reload | None, announce: Announcemen
 async def _serve(settings: Settings, reload: Reload | None, announce: Announcement | None, *, shared: bool) -> int:
     runtime = Runtime(settings)
     listener = Listener(runtime.handle, server_limits(settings))
+    runtime.station.add(client_connections(lambda: listener.open_connections))
     host, port = settings.server.host, settings.server.port
     try:
         await listener.start(host, port, reuse_port=shared)

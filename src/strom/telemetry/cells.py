@@ -46,6 +46,7 @@ class Cells:
         if directory is None:
             memory = mmap.mmap(-1, CAPACITY * 8)
         else:
+            directory.mkdir(mode=0o700, exist_ok=True)
             slot = self._take_slot(directory)
             memory = self._open(directory, slot)
         self.values: memoryview[float] = memoryview(memory).cast("d")

@@ -12,8 +12,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from strom._version import __version__
 from strom.telemetry.cells import GAUGES, Cells, Key
-from strom.telemetry.families import FAMILIES, WORKERS, Family
+from strom.telemetry.families import BUILD, FAMILIES, WORKERS, Family
 
 
 class Exposition(Collector):
@@ -35,6 +36,7 @@ class Exposition(Collector):
     def collect(self) -> Iterator[Metric]:
         slots = self._cells.read()
         sums = merge(slots)
+        sums[BUILD.name, (__version__,)] = [1.0]
         sums[WORKERS.name, ()] = [float(sum(alive for alive, _ in slots))]
         metrics = {family.name: (family, _metric(family)) for family in FAMILIES}
         for (name, labels), cells in sums.items():

@@ -6,7 +6,7 @@ backend has answered to it, and only so many of them; every other name is "other
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Protocol
 
@@ -26,7 +26,7 @@ Find = Callable[[str], str | None]
 """The configured model that a name leads to."""
 
 
-def find_configured(models: dict[str, Aliased], requested: str) -> str | None:
+def find_configured(models: Mapping[str, Aliased], requested: str) -> str | None:
     """In the router's order."""
     for name in (requested, requested.removesuffix(":latest")):
         if name in models:

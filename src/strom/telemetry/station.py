@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from strom._version import __version__
 from strom.gateway.services import Services
 from strom.telemetry import families as f
 from strom.telemetry.access_log import AccessLog
@@ -60,7 +59,6 @@ class Station:
 
     def _running(self) -> Iterable[Reading]:
         running = self._services.running
-        yield f.BUILD, (__version__,), 1.0
         yield f.ACTIVE_CALLS, (), float(len(running))
         yield f.ACTIVE_STREAMS, (), float(sum(call.record.streamed for call in running))
 
