@@ -102,9 +102,9 @@ class App:
             if not self._pages.answer(exchange):
                 self._start(exchange, self._find(exchange))
         except StromError as error:
-            self._respond_error(exchange, error)
+            self.refuse(exchange, error)
         except RecursionError:
-            self._respond_error(exchange, BadRequest(NESTED))
+            self.refuse(exchange, BadRequest(NESTED))
         except Exception as error:  # noqa: BLE001 - a defect fails this answer, not the server
             self._defect(exchange, error)
 
@@ -154,17 +154,18 @@ class App:
         try:
             await endpoint(exchange)
         except StromError as error:
-            self._respond_error(exchange, error)
+            self.refuse(exchange, error)
         except RecursionError:
-            self._respond_error(exchange, BadRequest(NESTED))
+            self.refuse(exchange, BadRequest(NESTED))
         except Exception as error:  # noqa: BLE001 - a defect fails this answer, not the server
             self._defect(exchange, error)
 
     def _defect(self, exchange: Exchange, error: Exception) -> None:
         LOG.error("%s failed by a defect", exchange.head.path, exc_info=error)
-        self._respond_error(exchange, GatewayError("The gateway failed while it answered this request."))
+        self.refuse(exchange, GatewayError("The gateway failed while it answered this request."))
 
-    def _respond_error(self, exchange: Exchange, error: StromError) -> None:
+    def refuse(self, exchange: Exchange, error: StromError) -> None:
+        """Answer with this error, in the words of the protocol that the path is of."""
         codec = self._codec_for(exchange)
         try:
             respond_error(exchange, codec, error, self._gateway.services.new_trace_id())
