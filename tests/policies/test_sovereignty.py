@@ -13,6 +13,7 @@ class Site(msgspec.Struct, frozen=True):
     region: str | None = None
     sovereignty_class: str | None = None
     retention: str | None = None
+    name: str = "p"
 
 
 EU = PolicySettings("eu", regions=("eu-*",), sovereignty_classes=("eu-owned",), retentions=("none",))

@@ -48,25 +48,28 @@ def judge(error: StromError | None) -> Verdict:
 
 
 class Breaker:
-    """`draw` gives numbers in [0, 1)."""
+    """Ends are told without their beginnings: what ends while the circuit is half-open counts as its trial.
+
+    Calls that were sent before may end so, too. A good end of theirs is as much a proof, and their fault as much a warning.
+    """
 
     __slots__ = (
         "_ends",
         "_faults_in_window",
         "_open_s",
-        "_settings",
-        "_trial",
+        "_trial_at",
         "cooling_until",
         "failures",
         "open_until",
+        "settings",
     )
 
     def __init__(self, settings: HealthSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._ends: deque[tuple[float, bool]] = deque()
         self._faults_in_window = 0
         self._open_s = 0.0  # the length of the last opening; 0: closed
-        self._trial = False
+        self._trial_at: float | None = None
         self.failures = 0
         """Faults in a row."""
         self.open_until = 0.0
@@ -79,65 +82,75 @@ class Breaker:
         return "open" if now < self.open_until else "half-open"
 
     def available(self, now: float) -> bool:
-        """Whether a call should go here while there are others to go to. Half-open: one at a time."""
+        """Whether a call should go here while there are others to go to."""
         if now < self.cooling_until:
             return False
-        return not self._open_s or (now >= self.open_until and not self._trial)
+        return not self._open_s or (now >= self.open_until and self._trial_is_free(now))
 
-    def ready_at(self, now: float) -> float:
-        """When it can be asked again, as far as is known; `now` or earlier: at once."""
+    def ready_at(self) -> float:
+        """When it can be asked again, as far as is known. In the past: at once."""
         return max(self.cooling_until, self.open_until if self._open_s else 0.0)
 
-    def begin(self, now: float) -> bool:
-        """A call is sent. Whether it is the trial of a half-open circuit; then its end is told to `end` as such."""
-        if self._open_s and not self._trial and now >= self.open_until:
-            self._trial = True
-            return True
-        return False
+    def begin(self, now: float) -> None:
+        """A call is sent."""
+        if self._open_s and now >= self.open_until and self._trial_is_free(now):
+            self._trial_at = now
 
-    def end(self, verdict: Verdict, now: float, *, trial: bool, retry_after_s: float | None, draw: float) -> None:
-        if trial:
-            self._trial = False
+    def end(self, verdict: Verdict, now: float, *, retry_after_s: float | None, draw: float) -> None:
+        """A call has ended. `draw`: a number in [0, 1)."""
+        state = self.state(now)
+        if state == "half-open":
+            self._trial_at = None
         match verdict:
             case "good":
                 self._note(now, failed=False)
                 self.failures = 0
-                if trial or self.state(now) != "open":  # one sent before it opened proves nothing of now
-                    self._open_s = 0.0
+                self._recover(state, now)
             case "fault" | "refused-us":
                 self._note(now, failed=True)
                 self.failures += 1
                 self._cool(now, retry_after_s)
-                self._consider(now, certain=verdict == "refused-us", trial=trial, draw=draw)
+                if state == "half-open" or (state == "closed" and self._is_broken(verdict)):
+                    self._open(now, draw)
             case "busy":
                 self._cool(now, retry_after_s if retry_after_s is not None else COOLING_S)
             case "neutral":
                 pass
 
     def invite_trial(self, now: float) -> None:
-        """A look at it went well: it may be tried at once."""
+        """There is a sign of life: it may be tried at once."""
         self.open_until = min(self.open_until, now)
 
-    def _consider(self, now: float, *, certain: bool, trial: bool, draw: float) -> None:
-        settings = self._settings
-        if self._open_s and not trial:
-            return  # calls sent before it opened: known
-        ended = len(self._ends)
+    def _recover(self, state: State, now: float) -> None:
+        if state == "open":
+            self.invite_trial(now)
+        else:
+            self._open_s = 0.0
+
+    def _open(self, now: float, draw: float) -> None:
+        longer = self._open_s * 2 if self._open_s else self.settings.open_s
+        self._open_s = min(longer, self.settings.max_open_s)
+        self.open_until = now + self._open_s * (1 - SPREAD + 2 * SPREAD * draw)
+
+    def _is_broken(self, verdict: Verdict) -> bool:
+        """Refused credentials are refused again: there is nothing to wait for."""
+        settings, ended = self.settings, len(self._ends)
         often = ended >= settings.window_calls and self._faults_in_window >= settings.failure_ratio * ended
-        if trial or certain or often or self.failures >= settings.failures:
-            longer = self._open_s * 2 if self._open_s else settings.open_s
-            self._open_s = min(longer, settings.max_open_s)
-            self.open_until = now + self._open_s * (1 - SPREAD + 2 * SPREAD * draw)
+        return often or verdict == "refused-us" or self.failures >= settings.failures
+
+    def _trial_is_free(self, now: float) -> bool:
+        """A trial that takes longer than the circuit was open bars the way for no others."""
+        return self._trial_at is None or now - self._trial_at >= self._open_s
 
     def _cool(self, now: float, retry_after_s: float | None) -> None:
         if retry_after_s is not None:
-            wait_s = min(max(0.0, retry_after_s), self._settings.max_open_s)
+            wait_s = min(max(0.0, retry_after_s), self.settings.max_open_s)
             self.cooling_until = max(self.cooling_until, now + wait_s)
 
     def _note(self, now: float, *, failed: bool) -> None:
         ends = self._ends
         ends.append((now, failed))
         self._faults_in_window += failed
-        horizon = now - self._settings.window_s
+        horizon = now - self.settings.window_s
         while ends[0][0] < horizon or len(ends) > MAX_NOTED:
             self._faults_in_window -= ends.popleft()[1]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from strom.core.access import PolicySettings
+from strom.core.errors import PermissionDenied
+from strom.policies.sovereignty import all_allow
 from strom.upstreams.settings import Price
 from strom.upstreams.timeouts import Timeouts
 from strom.upstreams.upstream import Upstream
@@ -21,6 +24,11 @@ class Endpoint(msgspec.Struct, frozen=True):
     price: Price | None = None
     own_timeouts: Timeouts | None = None
     """None: its upstream's."""
+    max_concurrent: int | None = None
+    """Calls of one process that may be there at once."""
+    queue: int = 0
+    """How many more may wait."""
+    queue_timeout_s: float = 30.0
 
     @property
     def timeouts(self) -> Timeouts:
@@ -35,6 +43,18 @@ class Plan(msgspec.Struct, frozen=True):
     policy_id: str | None = None
     continuation: bool = False
     """A stream whose upstream fails after output goes on at the next endpoint."""
+
+    policies: tuple[PolicySettings, ...] = ()
+    """All that bind the call, at every hop."""
+    retries: int = 0
+    """How often an endpoint that failed is asked again when there is no other."""
+
+    def check(self, endpoint: Endpoint) -> None:
+        """Before anything is sent there, whoever chose it and why. Raises PermissionDenied."""
+        if self.policies and not all_allow(self.policies, endpoint.upstream):
+            raise PermissionDenied(
+                f"The endpoint {endpoint.id!r} does not satisfy the policy {self.policy_id}.", code="policy_refused"
+            )
 
     def model_for(self, endpoint: Endpoint) -> str:
         return endpoint.model or self.requested_model

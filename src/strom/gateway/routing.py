@@ -1,7 +1,8 @@
 """From a model name to the endpoints that may serve it.
 
 A name is looked up in this order: a configured model's name, an alias pattern, `provider/model`, and, where nothing is
-configured and there is one provider, any name at all. Endpoints come by rising `order`; those of one order are drawn by weight.
+configured and there is one provider, any name at all. After a model's own endpoints come those of its `fallback_models`. What
+the key or a policy forbids is never part of a plan. In which order endpoints are tried: choosing.py.
 """
 
 from __future__ import annotations
@@ -9,20 +10,26 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
+from itertools import groupby
 
 import msgspec
 
 from strom.core.access import KeySettings, PolicySettings
-from strom.core.errors import BadRequest, ModelNotFound, PermissionDenied
+from strom.core.errors import BadRequest, ModelNotFound, NotFound, PermissionDenied
+from strom.gateway.choosing import Chooser, Group
+from strom.gateway.demand import NO_DEMAND, Demand
+from strom.gateway.health import HealthView, NoBoard
 from strom.gateway.plan import Endpoint, Plan
-from strom.policies.sovereignty import all_allow
-from strom.upstreams.settings import ModelSettings
+from strom.policies.sovereignty import all_allow, binding_name, objections
+from strom.upstreams.settings import Affinity, ModelSettings, Strategy
 from strom.upstreams.upstream import Upstream
 
 MAX_MODEL_NAME = 512
 """Names of local models can be paths; what is longer is no name, and would stand in records and error texts."""
 
-MAX_KNOWN_PLANS = 4096
+MAX_KNOWN_ROUTES = 4096
+SHOWN = 20
+"""Names in a hint, at most."""
 
 
 class Model(msgspec.Struct, frozen=True):
@@ -30,6 +37,27 @@ class Model(msgspec.Struct, frozen=True):
     aliases: tuple[str, ...]
     endpoints: tuple[Endpoint, ...]
     continuation: bool = False
+    strategy: Strategy = "weighted"
+    affinity: Affinity = "off"
+    retries: int = 0
+    fallback_models: tuple[str, ...] = ()
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """An endpoint that might serve a model, and what forbids it; nothing where `objections` is empty."""
+
+    endpoint: Endpoint
+    model: str
+    """"" where no models are configured."""
+    fallback: bool
+    objections: list[str]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """All that one question leads to. `plan` is final where there is nothing to choose."""
+
+    plan: Plan
+    groups: tuple[Group, ...]
 
 
 def may_use(key: KeySettings, model: str) -> bool:
@@ -45,50 +73,133 @@ class Router:
         models: Iterable[ModelSettings],
         policies: Iterable[PolicySettings],
         draw: Callable[[], float] = random.random,
+        *,
+        health: HealthView | None = None,
     ) -> None:
         self.upstreams = {upstream.name: upstream for upstream in upstreams}
         self.models = {model.name: self._model(model) for model in models}
         self.policies = {policy.id: policy for policy in policies}
         self._patterns = [(alias, model) for model in self.models.values() for alias in model.aliases]
-        self._draw = draw
-        self._plans: dict[tuple[str, str | None, str | None], Plan] = {}
+        self._chooser = Chooser(health or NoBoard(), draw)
+        self._routes: dict[tuple[object, ...], Route] = {}
 
-    def plan(self, model: str, key: KeySettings | None, wanted_policy: str | None) -> Plan:
-        """Raises ModelNotFound, PermissionDenied, BadRequest."""
-        question = (model, key.name if key is not None else None, wanted_policy)
-        plan = self._plans.get(question)
-        if plan is None:
-            plan = self._work_out(model, key, wanted_policy)
-            if len(plan.endpoints) == 1 and len(self._plans) < MAX_KNOWN_PLANS:  # others are drawn anew each time
-                self._plans[question] = plan
-        return plan
+    # -- for calls --
 
-    def _work_out(self, model: str, key: KeySettings | None, wanted_policy: str | None) -> Plan:
-        if not model:
-            raise BadRequest("The request names no model.", param="model")
-        if len(model) > MAX_MODEL_NAME:
-            raise BadRequest(f"The model name is longer than {MAX_MODEL_NAME} characters.", param="model")
-        endpoints, known = self._endpoints(model), model
-        if not endpoints:  # Ollama's clients say :latest of their own accord
-            known = model.removesuffix(":latest")
-            endpoints = self._endpoints(known)
-        if not endpoints:
-            raise ModelNotFound(f"The model {model!r} is not served here. {self._hint()}", param="model")
-        if key is not None and not may_use(key, model) and not may_use(key, known):
-            raise PermissionDenied(f"This key may not use the model {model!r}.")
-        policies = self._policies(key, wanted_policy)
-        allowed = [endpoint for endpoint in endpoints if all_allow(policies, endpoint.upstream)]
-        if not allowed:
-            names = ", ".join(policy.id for policy in policies)
-            raise PermissionDenied(
-                f"No endpoint of the model {model!r} satisfies the policy {names}.", code="policy_refused"
-            )
-        policy_id = policies[-1].id if policies else None
-        return Plan(self._ordered(allowed), model, policy_id, continuation=self._continues(known))
+    def plan(self, model: str, key: KeySettings | None, wanted_policy: str | None, demand: Demand = NO_DEMAND) -> Plan:
+        """`demand.endpoint`: whether the caller may name one is decided before. Raises ModelNotFound, PermissionDenied,
+        BadRequest, NotFound."""
+        if key is None:
+            route = self._route((model, wanted_policy), model, None, wanted_policy)
+        else:  # by what the key may do: a managed key keeps its name when that changes
+            route = self._route((model, wanted_policy, key.policy, key.models), model, key, wanted_policy)
+        if demand.endpoint is not None:
+            return self._pinned(route.plan, model, demand.endpoint)
+        if len(route.plan.endpoints) == 1:
+            return route.plan
+        endpoints = self._chooser.arrange(route.groups, demand, key.name if key is not None else "")
+        return msgspec.structs.replace(route.plan, endpoints=endpoints)
+
+    def policy_name(self, key: KeySettings | None, wanted_policy: str | None) -> str | None:
+        """What records call the policies that bind a call; None also where one of them is unknown."""
+        ids = _policy_ids(key, wanted_policy)
+        return (
+            binding_name([self.policies[name] for name in ids]) if all(name in self.policies for name in ids) else None
+        )
+
+    # -- for lists and explanations --
 
     def plain_aliases(self) -> list[tuple[str, Model]]:
         """Aliases that are names, not patterns."""
         return [(alias, model) for alias, model in self._patterns if not set(alias) & set("*?[")]
+
+    def endpoints(self) -> list[tuple[str | None, Endpoint]]:
+        """All of them with the name of their model, or the providers where no models are configured."""
+        configured = [(model.name, endpoint) for model in self.models.values() for endpoint in model.endpoints]
+        return [*configured] or [(None, Endpoint(each.name, each, "")) for each in self.upstreams.values()]
+
+    def open_upstreams(self, key: KeySettings | None, wanted_policy: str | None) -> list[Upstream]:
+        """Those that the policies let this caller reach. Raises BadRequest."""
+        policies = self._policies(key, wanted_policy)
+        return [upstream for upstream in self.upstreams.values() if all_allow(policies, upstream)]
+
+    def survey(self, model: str, key: KeySettings | None, wanted_policy: str | None) -> list[Candidate]:
+        """Every endpoint that might serve the model, with what forbids it. Raises ModelNotFound, BadRequest."""
+        own, known = self._look_up(model)
+        policies = self._policies(key, wanted_policy)
+        own_bar = _scope_bar(key, (model, known))
+        found = [self._candidate(endpoint, own, own_bar, policies) for endpoint in own.endpoints]
+        for name in own.fallback_models:
+            other, bar = self.models[name], _scope_bar(key, (name,))
+            found += [
+                msgspec.structs.replace(self._candidate(each, other, bar, policies), fallback=True)
+                for each in other.endpoints
+            ]
+        return found
+
+    # -- inside --
+
+    def _route(
+        self, question: tuple[object, ...], model: str, key: KeySettings | None, wanted_policy: str | None
+    ) -> Route:
+        route = self._routes.get(question)
+        if route is None:
+            route = self._work_out(model, key, wanted_policy)
+            if len(self._routes) < MAX_KNOWN_ROUTES:
+                self._routes[question] = route
+        return route
+
+    def _work_out(self, name: str, key: KeySettings | None, wanted_policy: str | None) -> Route:
+        model, known = self._look_up(name)
+        if _scope_bar(key, (name, known)):
+            raise PermissionDenied(f"This key may not use the model {name!r}.")
+        policies = tuple(self._policies(key, wanted_policy))
+        allowed = [each for each in self.survey(name, key, wanted_policy) if not each.objections]
+        if not any(not each.fallback for each in allowed):
+            names = ", ".join(policy.id for policy in policies)
+            raise PermissionDenied(
+                f"No endpoint of the model {name!r} satisfies the policy {names}.", code="policy_refused"
+            )
+        groups = tuple(
+            group
+            for _, tier in groupby(allowed, key=lambda each: (each.fallback, each.model))
+            for group in self._groups(list(tier), model)
+        )
+        endpoints = tuple(endpoint for group in groups for endpoint in group.endpoints)
+        plan = Plan(
+            endpoints, name, binding_name(policies), model.continuation, policies=policies, retries=model.retries
+        )
+        return Route(plan, groups)
+
+    def _groups(self, tier: list[Candidate], own: Model) -> list[Group]:
+        """One for each order among the endpoints of one model."""
+        model = self.models.get(tier[0].model, own)
+        endpoints = sorted((each.endpoint for each in tier), key=lambda endpoint: endpoint.order)
+        return [
+            Group(tuple(found), model.strategy, model.affinity)
+            for _, found in groupby(endpoints, key=lambda endpoint: endpoint.order)
+        ]
+
+    def _pinned(self, plan: Plan, model: str, wanted: str) -> Plan:
+        """Only the one that is named; the policies bind as ever."""
+        found = next((endpoint for endpoint in plan.endpoints if endpoint.id == wanted), None)
+        if found is not None:
+            return msgspec.structs.replace(plan, endpoints=(found,), continuation=False)
+        if any(endpoint.id == wanted for endpoint in self._reachable(model)):
+            raise PermissionDenied(
+                f"The endpoint {wanted!r} may not serve this call: {plan.policy_id or 'its key'} forbids it.",
+                code="policy_refused",
+            )
+        raise NotFound(f"The model {model!r} has no endpoint {wanted!r}.", code="endpoint_not_found")
+
+    def _reachable(self, name: str) -> list[Endpoint]:
+        model, _ = self._look_up(name)
+        return [*model.endpoints, *(each for other in model.fallback_models for each in self.models[other].endpoints)]
+
+    def _candidate(
+        self, endpoint: Endpoint, model: Model, bar: list[str], policies: Sequence[PolicySettings]
+    ) -> Candidate:
+        reasons = [reason for policy in policies for reason in objections(policy, endpoint.upstream)]
+        return Candidate(endpoint, model.name, fallback=False, objections=[*bar, *reasons])
 
     def _model(self, settings: ModelSettings) -> Model:
         endpoints = tuple(
@@ -101,37 +212,55 @@ class Router:
                 entry.context_window,
                 entry.price,
                 settings.timeouts.replacing(self.upstreams[entry.provider].timeouts),
+                entry.max_concurrent,
+                entry.queue,
+                entry.queue_timeout_s,
             )
             for entry in settings.endpoints
         )
-        return Model(settings.name, settings.aliases, endpoints, settings.continuation)
+        return Model(
+            settings.name,
+            settings.aliases,
+            endpoints,
+            settings.continuation,
+            settings.strategy,
+            settings.affinity,
+            settings.retries,
+            settings.fallback_models,
+        )
 
-    def _endpoints(self, name: str) -> Sequence[Endpoint]:
+    def _look_up(self, name: str) -> tuple[Model, str]:
+        """The model, and the name it was found by. Raises BadRequest, ModelNotFound."""
+        if not name:
+            raise BadRequest("The request names no model.", param="model")
+        if len(name) > MAX_MODEL_NAME:
+            raise BadRequest(f"The model name is longer than {MAX_MODEL_NAME} characters.", param="model")
+        for known in (name, name.removesuffix(":latest")):  # Ollama's clients say :latest of their own accord
+            model = self._find(known)
+            if model is not None and model.endpoints:
+                return model, known
+        raise ModelNotFound(f"The model {name!r} is not served here. {self._hint()}", param="model")
+
+    def _find(self, name: str) -> Model | None:
         if name in self.models:
-            return self.models[name].endpoints
+            return self.models[name]
         for pattern, model in self._patterns:
             if fnmatchcase(name, pattern):
-                return model.endpoints
+                return model
         if self.models:
-            return ()
+            return None
         if len(self.upstreams) == 1:
             (upstream,) = self.upstreams.values()
             own = name.removeprefix(upstream.name + "/")
-            return (Endpoint(upstream.name, upstream, own if own != name else ""),)
+            return Model("", (), (Endpoint(upstream.name, upstream, own if own != name else ""),))
         provider, _, own = name.partition("/")
         if own and provider in self.upstreams:
-            return (Endpoint(provider, self.upstreams[provider], own),)
-        return ()
-
-    def _continues(self, name: str) -> bool:
-        model = self.models.get(name) or next((m for pattern, m in self._patterns if fnmatchcase(name, pattern)), None)
-        return model is not None and model.continuation
+            return Model("", (), (Endpoint(provider, self.upstreams[provider], own),))
+        return None
 
     def _policies(self, key: KeySettings | None, wanted: str | None) -> list[PolicySettings]:
         """The key's policy and the request's; both bind."""
-        ids = [key.policy] if key is not None and key.policy else []
-        if wanted is not None and wanted not in ids:
-            ids.append(wanted)
+        ids = _policy_ids(key, wanted)
         missing = [name for name in ids if name not in self.policies]
         if missing:
             raise BadRequest(
@@ -139,14 +268,18 @@ class Router:
             )
         return [self.policies[name] for name in ids]
 
-    def _ordered(self, endpoints: list[Endpoint]) -> tuple[Endpoint, ...]:
-        if len(endpoints) == 1:
-            return tuple(endpoints)
-        # Weighted sampling without replacement (Efraimidis and Spirakis, 2006): the largest draw^(1/weight) comes first.
-        keyed = [(endpoint.order, -(self._draw() ** (1 / endpoint.weight)), endpoint) for endpoint in endpoints]
-        return tuple(endpoint for *_, endpoint in sorted(keyed, key=lambda item: item[:2]))
-
     def _hint(self) -> str:
         if self.models:
-            return f"Served: {', '.join(sorted(self.models)[:20])}."
+            return f"Served: {', '.join(sorted(self.models)[:SHOWN])}."
         return f"Ask for PROVIDER/MODEL; providers: {', '.join(sorted(self.upstreams))}."
+
+
+def _policy_ids(key: KeySettings | None, wanted: str | None) -> list[str]:
+    ids = [key.policy] if key is not None and key.policy else []
+    return [*ids, wanted] if wanted is not None and wanted not in ids else ids
+
+
+def _scope_bar(key: KeySettings | None, names: tuple[str, ...]) -> list[str]:
+    if key is None or any(may_use(key, name) for name in names):
+        return []
+    return [f"the key {key.name!r} may not use the model {names[0]!r}"]
