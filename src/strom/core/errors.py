@@ -219,6 +219,14 @@ class ShuttingDown(GatewayError):
     retryable = True
 
 
+class LimitsUnavailable(GatewayError):
+    """Nobody can tell at the moment whether the caller's limits allow the call."""
+
+    status = 503
+    code = "limits_unavailable"
+    retryable = True
+
+
 class ConfigError(StromError):
     """A configuration that cannot be used; `message` carries every error, one a line, each with its path."""
 

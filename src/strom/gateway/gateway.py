@@ -14,6 +14,7 @@ from strom.core.access import KeySettings
 from strom.core.errors import BadRequest, GatewayError, PermissionDenied, StromError
 from strom.core.messages import Request
 from strom.core.record import CallRecord, RecordError
+from strom.gateway.admitting import Desk, LeaseGrant
 from strom.gateway.attended import Attended
 from strom.gateway.call import Call
 from strom.gateway.estimate import request_tokens
@@ -26,7 +27,9 @@ from strom.gateway.routing import MAX_MODEL_NAME, Router
 from strom.gateway.services import Services
 from strom.policies.admission import Admission
 from strom.policies.auth import KeyRing
+from strom.policies.limits import LimitBook
 from strom.protocols.codec import Codec, ReplyContext
+from strom.shared.memory import MemoryLimiter
 from strom.transport.types import Exchange
 
 LOG = logging.getLogger("strom.gateway")
@@ -38,6 +41,7 @@ AtOnce = Callable[[Request, ReplyContext], bytes | None]
 class State(msgspec.Struct, frozen=True):
     router: Router
     keys: KeyRing
+    limits: LimitBook = LimitBook()
 
 
 class Gateway:
@@ -46,6 +50,7 @@ class Gateway:
         self.codecs = codecs
         self.state = state
         self.admission = Admission()
+        self.desk = Desk(MemoryLimiter(services.clock.time, services.wall), services.wall)
 
     def handle_call(self, exchange: Exchange, codec: Codec, at_once: AtOnce | None = None) -> None:
         """A model call in the protocol of `codec`. Ends in a running Call, or in an error reply with its record.
@@ -53,14 +58,43 @@ class Gateway:
         `at_once` answers the requests of a protocol that need no model, and gives None for all others.
         """
         record = CallRecord(self.services.new_trace_id(), started_at=self.services.wall(), protocol_in=codec.name)
+        self._guarded(exchange, codec, record, lambda: self._begin(exchange, codec, record, at_once))
+
+    def _begin(self, exchange: Exchange, codec: Codec, record: CallRecord, at_once: AtOnce | None) -> None:
+        opening = self._admit(exchange, codec, record)
+        if at_once is not None and self._answered(exchange, opening, at_once):
+            return
+        request = opening.incoming.request
+        demand = self.state.limits.demand(opening.key, request.model, opening.input_estimate, request.max_output_tokens)
+        if demand is None:
+            self._start(exchange, opening)
+            return
+
+        def decided(outcome: LeaseGrant | StromError) -> None:
+            self._guarded(exchange, codec, record, lambda: self._proceed(exchange, opening, outcome))
+
+        self.desk.reserve(demand, codec.name, decided)
+
+    def _proceed(self, exchange: Exchange, opening: Opening, outcome: LeaseGrant | StromError) -> None:
+        """Also for a client that has left meanwhile: its call ends as it begins."""
+        if isinstance(outcome, StromError):
+            raise outcome
         try:
-            opening = self._admit(exchange, codec, record)
-            if at_once is not None and self._answered(exchange, opening, at_once):
-                return
-            call = Call(self.services, self.codecs, exchange, opening)
-            if isinstance(exchange, Attended):
-                exchange.attend(call, opening)
-            call.start()
+            self._start(exchange, msgspec.structs.replace(opening, grant=outcome))
+        except BaseException:
+            outcome.settle(opening.record)
+            raise
+
+    def _start(self, exchange: Exchange, opening: Opening) -> None:
+        call = Call(self.services, self.codecs, exchange, opening)
+        if isinstance(exchange, Attended):
+            exchange.attend(call, opening)
+        call.start()
+
+    def _guarded(self, exchange: Exchange, codec: Codec, record: CallRecord, step: Callable[[], None]) -> None:
+        """A step before there is a call: what fails is answered and recorded."""
+        try:
+            step()
         except StromError as error:
             self._reject(exchange, codec, record, error)
         except RecursionError:

@@ -1,0 +1,82 @@
+"""Between a request that may be served and its call: what it takes from the limits, and what it gives back.
+
+    Demand ──limiter──▶ lease ──▶ Opening.grant ──▶ settled with the call's record
+                  └──▶ refusal ──▶ an error in the caller's protocol, with its rate-limit headers
+
+The limiter may answer at once (memory) or later (Redis). A client that leaves meanwhile becomes a call that ends as it begins,
+so that its lease is settled like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from strom.core.errors import StromError
+from strom.core.record import CallRecord
+from strom.policies.limit_headers import limit_headers
+from strom.policies.limits import charge_for, refusal_error
+from strom.shared.limiter import NOTHING, Demand, Lease, Limiter, Refusal
+from strom.transport.types import Headers
+
+
+class LeaseGrant:
+    """A Grant. `estimate`: prompt tokens, for a call whose upstream counts none."""
+
+    __slots__ = ("_estimate", "_lease", "headers")
+
+    def __init__(self, lease: Lease, headers: Headers, estimate: int) -> None:
+        self._lease = lease
+        self._estimate = estimate
+        self.headers = headers
+
+    def settle(self, record: CallRecord) -> None:
+        self._lease.settle(charge_for(record, self._estimate))
+
+
+def release(outcome: Lease | Refusal) -> None:
+    """Of what nobody wants anymore."""
+    if not isinstance(outcome, Refusal):
+        outcome.settle(NOTHING)
+
+
+class Desk:
+    """Asks the limiter on behalf of calls. `wall`: Unix seconds."""
+
+    def __init__(self, limiter: Limiter, wall: Callable[[], float]) -> None:
+        self.limiter = limiter
+        self._wall = wall
+
+    def reserve(self, demand: Demand, protocol: str, then: Callable[[LeaseGrant | StromError], None]) -> None:
+        """`then` is called once, maybe within this call."""
+        self.limiter.reserve(demand, lambda outcome: then(self._told(outcome, demand, protocol)))
+
+    async def take(self, demand: Demand, protocol: str) -> LeaseGrant:
+        """Raises StromError. Cancelled, it takes nothing."""
+        answered: asyncio.Future[Lease | Refusal] = asyncio.get_running_loop().create_future()
+
+        def take(outcome: Lease | Refusal) -> None:
+            if not answered.cancelled():
+                answered.set_result(outcome)
+            else:
+                release(outcome)
+
+        self.limiter.reserve(demand, take)
+        try:
+            outcome = await answered
+        except asyncio.CancelledError:  # it may have been given in the same turn
+            if not answered.cancelled():
+                release(answered.result())
+            raise
+        granted = self._told(outcome, demand, protocol)
+        if isinstance(granted, StromError):
+            raise granted
+        return granted
+
+    def _told(self, outcome: Lease | Refusal, demand: Demand, protocol: str) -> LeaseGrant | StromError:
+        headers = limit_headers(protocol, demand.scopes, outcome.readings, self._wall())
+        if isinstance(outcome, Refusal):
+            error = refusal_error(outcome)
+            error.headers = headers
+            return error
+        return LeaseGrant(outcome, headers, demand.prompt)

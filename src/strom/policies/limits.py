@@ -1,0 +1,173 @@
+"""Which limits bind a call, what it reserves of them, what it is charged in the end, and in what words it is refused.
+
+A call is bound by its key's limits, its model's, and those of all calls together; the limiter (strom.shared) decides over all
+of them at once. Tokens are reserved by estimate: the prompt, and the output that the request allows or the configured guess.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from fnmatch import fnmatchcase
+
+from strom.core.access import NO_LIMITS, Budget, KeySettings, Limits
+from strom.core.errors import LimitsUnavailable, RateLimited, StromError
+from strom.core.record import CallRecord
+from strom.shared.limiter import MONEY, NOTHING, Charge, Demand, Refusal, Scope
+
+ASSUMED_OUTPUT_TOKENS = 1024
+NEVER_S = 60.0
+"""`retry-after` where no wait helps: clients want a number."""
+_MAX_KNOWN = 10_000
+_ALL = "all"
+
+
+class LimitBook:
+    """The limits of a configuration. `models`: limits by model name, and the aliases (patterns) of each in their order."""
+
+    def __init__(
+        self,
+        of_all: Limits = NO_LIMITS,
+        models: Iterable[tuple[str, tuple[str, ...], Limits]] = (),
+        assumed_output_tokens: int = ASSUMED_OUTPUT_TOKENS,
+    ) -> None:
+        self._assumed_output_tokens = assumed_output_tokens
+        self._of_all = scope_of(_ALL, of_all)
+        named = list(models)
+        self._models: Mapping[str, Scope | None] = {
+            name: scope_of(f"model:{name}", limits) for name, _, limits in named
+        }
+        self._aliases = [(alias, name) for name, aliases, _ in named for alias in aliases]
+        self._of_keys: dict[str, tuple[KeySettings, Scope | None]] = {}
+        self._known: dict[tuple[str, str], tuple[KeySettings | None, tuple[Scope, ...]]] = {}
+
+    def demand(self, key: KeySettings | None, model: str, prompt: int, output: int | None) -> Demand | None:
+        """None: nothing limits this call. `output`: what the request allows, None where it does not say."""
+        place = (key.name if key is not None else "", model)
+        known = self._known.get(place)
+        if known is None or known[0] is not key:
+            known = self._remember(place, key, model)
+        scopes = known[1]
+        if not scopes:
+            return None
+        return Demand(scopes, prompt + (self._assumed_output_tokens if output is None else output), prompt)
+
+    def budgets(self, keys: Iterable[KeySettings]) -> list[Scope]:
+        """Every scope that has a budget: of these keys, the models, and all calls."""
+        scopes = [self._of_all, *self._models.values(), *(self.of_key(key) for key in keys)]
+        return [scope for scope in scopes if scope is not None and scope.budget]
+
+    def scopes(self, keys: Iterable[KeySettings]) -> list[Scope]:
+        """Every scope there is, all calls first."""
+        scopes = [self._of_all, *self._models.values(), *(self.of_key(key) for key in keys)]
+        return [scope for scope in scopes if scope is not None]
+
+    def of_key(self, key: KeySettings) -> Scope | None:
+        known = self._of_keys.get(key.name)
+        if known is None or known[0] is not key:
+            if len(self._of_keys) >= _MAX_KNOWN:
+                self._of_keys.clear()
+            known = self._of_keys[key.name] = (key, scope_of(f"key:{key.name}", key.limits))
+        return known[1]
+
+    def _remember(
+        self, place: tuple[str, str], key: KeySettings | None, model: str
+    ) -> tuple[KeySettings | None, tuple[Scope, ...]]:
+        if len(self._known) >= _MAX_KNOWN:
+            self._known.clear()
+        found = (self.of_key(key) if key is not None else None, self._of_model(model), self._of_all)
+        known = self._known[place] = (key, tuple([scope for scope in found if scope is not None]))
+        return known
+
+    def _of_model(self, name: str) -> Scope | None:
+        for asked in (name, name.removesuffix(":latest")):
+            if asked in self._models:
+                return self._models[asked]
+            for alias, owner in self._aliases:
+                if fnmatchcase(asked, alias):
+                    return self._models[owner]
+        return None
+
+
+def scope_of(name: str, limits: Limits) -> Scope | None:
+    if limits == NO_LIMITS:
+        return None
+    budget = limits.budget
+    return Scope(
+        name,
+        limits.requests_per_minute or 0,
+        limits.tokens_per_minute or 0,
+        limits.concurrent or 0,
+        money_of(budget) if budget is not None else 0,
+        budget.per if budget is not None else "month",
+        budget.currency if budget is not None else "",
+    )
+
+
+def money_of(budget: Budget) -> int:
+    return to_money(budget.amount)
+
+
+def to_money(amount: object) -> int:
+    """An amount of a currency, exactly as it is written, in units of which MONEY make one."""
+    return int((Decimal(str(amount)) * MONEY).to_integral_value())
+
+
+def charge_for(record: CallRecord, estimate: int) -> Charge:
+    """What a settled call has really used. `estimate`: prompt tokens, where nobody counted them."""
+    usage = record.usage
+    cost = record.cost_estimate
+    given, produced = usage.input_tokens, usage.output_tokens
+    if record.status in ("started", "rejected") or (
+        record.status == "failed" and not record.deltas and record.usage_source != "reported"
+    ):
+        tokens = 0  # no model has worked for it, as far as anybody knows
+    else:
+        tokens = (estimate if given is None else given) + (record.deltas if produced is None else produced)
+    if cost is not None:
+        return Charge(tokens, to_money(cost.amount), cost.currency)
+    return Charge(tokens) if tokens else NOTHING
+
+
+# --- words -----------------------------------------------------------------------------------------
+
+
+def refusal_error(refusal: Refusal) -> StromError:
+    """What the caller is told: 429, or 503 where nobody can tell whether the limits would allow it."""
+    scope, wait_ms = refusal.scope, refusal.wait_ms
+    owner = _owner(scope)
+    retry_after_s = NEVER_S if wait_ms is None else wait_ms / 1000
+    match refusal.kind:
+        case "requests":
+            words = f"The limit of {scope.requests} requests per minute {owner} is reached. {_again(retry_after_s)}"
+        case "tokens" if wait_ms is None:
+            words = f"The prompt is larger than the limit of {scope.tokens} tokens per minute {owner}: shorten it."
+        case "tokens":
+            words = f"The limit of {scope.tokens} tokens per minute {owner} is reached. {_again(retry_after_s)}"
+        case "concurrent":
+            words = f"The limit of {scope.concurrent} calls at once {owner} is reached. {_again(retry_after_s)}"
+        case "budget":
+            amount = f"{Decimal(scope.budget) / MONEY:f} {scope.currency}"
+            words = f"The budget of {amount} per {scope.per} {owner} is used up until the {scope.per} ends (UTC)."
+            return RateLimited(words, code="insufficient_quota", retry_after_s=retry_after_s)
+        case "unavailable":
+            words = "The limits of this call cannot be checked at the moment: try again in a second."
+            return LimitsUnavailable(words, retry_after_s=retry_after_s)
+    return RateLimited(words, retry_after_s=retry_after_s)
+
+
+def _again(seconds: float) -> str:
+    """Codex reads the number out of these words. Source: protocol-facts.md section 2.5."""
+    return f"Please try again in {math.ceil(seconds * 1000) / 1000:g}s."
+
+
+def _owner(scope: Scope) -> str:
+    kind, _, name = scope.id.partition(":")
+    match kind:
+        case "key":
+            return "of this key"
+        case "model":
+            return f"of the model {name!r}"
+        case _:
+            return "of this gateway"
