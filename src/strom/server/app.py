@@ -30,6 +30,8 @@ from strom.server.platform import Platform
 from strom.server.responses import Responses
 from strom.server.responses.endpoints import BELOW as BELOW_RESPONSES
 from strom.server.responses.endpoints import PATH as RESPONSES_PATH
+from strom.server.resumable import BELOW as BELOW_STREAMS
+from strom.server.resumable import Resumption
 from strom.transport.types import Exchange
 
 LOG = logging.getLogger("strom.server")
@@ -62,6 +64,8 @@ class App:
         self._gateway = gateway
         self._responses = responses or Responses(gateway, None)
         self._pages = pages
+        self.streams: Resumption | None = None
+        """None: no stream outlives its client's connection."""
         self._tasks: set[asyncio.Task[None]] = set()
         counter, ollama, embedder = TokenCounter(gateway), OllamaPages(gateway, models), Embedder(gateway)
         self._get: dict[str, Endpoint] = {
@@ -117,6 +121,8 @@ class App:
 
     def _call(self, exchange: Exchange, codec: Codec) -> None:
         path = exchange.head.path
+        if self.streams is not None:
+            exchange = self.streams.wrap(exchange)
         if path != RESPONSES_PATH:
             self._gateway.handle_call(exchange, codec, AT_ONCE.get(path))
             return
@@ -133,6 +139,8 @@ class App:
             return endpoint
         if path.startswith(BELOW_RESPONSES):
             return self._responses.below
+        if self.streams is not None and path.startswith(BELOW_STREAMS):
+            return self.streams.below
         for prefix, below in self._get_below.items():
             if path.startswith(prefix) and len(path) > len(prefix):
                 if method not in ("GET", "HEAD"):
@@ -175,6 +183,8 @@ class App:
     def _codec_for(self, exchange: Exchange) -> Codec:
         """The protocol a client of this path most likely speaks."""
         path, codecs = exchange.head.path, self._gateway.codecs
+        if self.streams is not None and (codec := self.streams.codec_for(path)) is not None:
+            return codec
         if path.startswith("/v1/messages") or exchange.head.header(b"anthropic-version") is not None:
             return codecs["anthropic"]
         if path.startswith("/api/") and "ollama" in codecs:
