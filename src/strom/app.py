@@ -7,6 +7,7 @@ Runtime     one gateway with its client, store and handler: what `serve` listens
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -25,10 +26,13 @@ from strom.gateway.gateway import Gateway, State
 from strom.gateway.media import MediaLimits
 from strom.gateway.routing import Router
 from strom.gateway.services import CallSettings, LoopClock, Services
+from strom.listening import ADMIN_HOST, CannotListen, Ports, browser_rules
 from strom.logs import REDACTOR, write_lines
+from strom.policies.admission import Admission
 from strom.policies.auth import KeyRing
 from strom.protocols.table import CODECS
 from strom.server.app import App
+from strom.server.front import Front
 from strom.server.metrics import MetricsPage
 from strom.server.models import ModelLister
 from strom.server.pages import Pages
@@ -42,8 +46,7 @@ from strom.telemetry.access_log import AccessLog
 from strom.telemetry.model_names import ModelNames, find_configured
 from strom.telemetry.station import Station, client_connections, lost_records, upstream_connections
 from strom.transport.client import NativeClient
-from strom.transport.listener import Listener
-from strom.transport.types import Exchange, ServerLimits
+from strom.transport.types import Exchange
 from strom.upstreams.settings import ProviderSettings
 from strom.upstreams.upstream import Upstream
 
@@ -63,17 +66,6 @@ def _bounded(provider: ProviderSettings, settings: Settings) -> ProviderSettings
     return msgspec.structs.replace(provider, quirks=quirks)
 
 
-def server_limits(settings: Settings) -> ServerLimits:
-    server = settings.server
-    return ServerLimits(
-        max_body_bytes=server.max_body_bytes,
-        max_head_bytes=server.max_head_bytes,
-        head_timeout_s=server.head_timeout_s,
-        body_timeout_s=server.body_timeout_s,
-        keep_alive_s=server.keep_alive_s,
-    )
-
-
 def call_settings(settings: Settings) -> CallSettings:
     server = settings.server
     name = None if server.routing_block == "off" else server.routing_block
@@ -85,7 +77,12 @@ def call_settings(settings: Settings) -> CallSettings:
         server.max_reply_bytes,
         fetch_media=limits if server.fetch_media else None,
         structured_fallback=server.structured_fallback,
+        slow_reader_s=server.slow_reader_s,
     )
+
+
+def make_admission(settings: Settings) -> Admission:
+    return Admission(settings.server.max_active_calls, settings.server.max_memory_mb)
 
 
 def make_responses(gateway: Gateway, settings: Settings) -> Responses:
@@ -114,9 +111,11 @@ class Runtime:
         clock = LoopClock(asyncio.get_running_loop())
         services = Services(self.client, self.store, call_settings(settings), clock)
         self.gateway = Gateway(services, CODECS, make_state(settings))
+        self.gateway.admission = make_admission(settings)
         platform, responses = Platform(self.gateway, self.store), make_responses(self.gateway, settings)
         self.models = ModelLister(self.gateway)
         self.app = App(self.gateway, Pages(self.gateway), self.models, platform, responses)
+        self.front = Front(self.app, browser_rules(settings), admin_apart=settings.server.admin_port is not None)
         self.station = self._make_station()
         page = MetricsPage(
             self.gateway, self.station.render, self.station.refresh, lambda: metrics_public(self.settings)
@@ -141,11 +140,16 @@ class Runtime:
     def handle(self, exchange: Exchange) -> None:
         self.app.handle(exchange)
 
+    def has_memory(self) -> bool:
+        return self.gateway.admission.has_memory()
+
     def replace_settings(self, settings: Settings) -> None:
         """New keys, models, providers and call settings for new calls; running ones keep theirs."""
         self.settings = settings
         self.gateway.state = make_state(settings)
         self.gateway.services.settings = call_settings(settings)
+        self.gateway.admission = make_admission(settings)
+        self.front.browsers = browser_rules(settings)
         self.station.forget_names()
 
     def stop_calls(self) -> None:
@@ -176,18 +180,26 @@ def serve(settings: Settings, reload: Reload | None = None) -> int:
 
 def _serve_shared(settings: Settings, reload: Reload | None, announce: Announcement) -> int:
     server = settings.server
-    try:
-        held = reserve(server.host, server.port)
-    except OSError as error:
-        raise _cannot_listen(server.host, server.port, error) from error
-    with held, TemporaryDirectory(prefix="strom-") as folder:
-        port = int(held.getsockname()[1])  # port 0: all workers share the one that was found
-        server = msgspec.structs.replace(server, port=port)
+    with contextlib.ExitStack() as held, TemporaryDirectory(prefix="strom-") as folder:
+        # Port 0: all workers share the one that was found.
+        server = msgspec.structs.replace(server, port=_hold(held, server.host, server.port))
+        if server.admin_port is not None:
+            port = _hold(held, server.admin_host or ADMIN_HOST, server.admin_port)
+            server = msgspec.structs.replace(server, admin_port=port)
         settings = msgspec.structs.replace(settings, server=server, runtime_folder=folder)
         return supervise(
             server.workers,
             lambda announces: run_process(settings, reload, announce if announces else None, shared=True),
         )
+
+
+def _hold(stack: contextlib.ExitStack, host: str, port: int) -> int:
+    """The port held for the workers as long as the stack."""
+    try:
+        held = stack.enter_context(reserve(host, port))
+    except OSError as error:
+        raise _cannot_listen(host, port, error) from error
+    return int(held.getsockname()[1])
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> StromError:
@@ -204,22 +216,34 @@ def run_process(settings: Settings, reload: Reload | None, announce: Announcemen
 
 async def _serve(settings: Settings, reload: Reload | None, announce: Announcement | None, *, shared: bool) -> int:
     runtime = Runtime(settings)
-    listener = Listener(runtime.handle, server_limits(settings))
-    runtime.station.add(client_connections(lambda: listener.open_connections))
-    host, port = settings.server.host, settings.server.port
     try:
-        await listener.start(host, port, reuse_port=shared)
-    except OSError as error:
+        ports = await _open_ports(runtime, shared=shared)
+    except StromError:
         await runtime.close()
-        raise _cannot_listen(host, port, error) from error
-    stop = Stop(listener, settings.server.shutdown_grace_s, runtime.stop_calls)
-    stop.install(lambda: _reload(runtime, reload))
+        raise
+    runtime.station.add(client_connections(lambda: ports.open_connections))
+    stop = Stop(ports, settings.server.shutdown_grace_s, runtime.stop_calls)
+    stop.install(lambda: _reload(runtime, ports, reload))
     if announce is not None:
-        (await _with_a_model(runtime, announce)).print(host, listener.port)
+        announced = await _with_a_model(runtime, announce)
+        announced = msgspec.structs.replace(announced, scheme=ports.scheme, admin_place=ports.admin_place)
+        announced.print(settings.server.host, ports.port)
+        for warning in ports.warnings:
+            click.echo(f"warning: {warning}", err=True)
     _calm_collector()
     await stop.until_stopped()
     await runtime.close()
     return 0
+
+
+async def _open_ports(runtime: Runtime, *, shared: bool) -> Ports:
+    """Raises StromError."""
+    ports = Ports(runtime.settings, runtime.front, runtime.has_memory)
+    try:
+        await ports.start(shared=shared)
+    except CannotListen as error:
+        raise _cannot_listen(error.host, error.port, error.cause) from error
+    return ports
 
 
 async def _with_a_model(runtime: Runtime, announce: Announcement) -> Announcement:
@@ -241,7 +265,7 @@ def _calm_collector() -> None:
     gc.set_threshold(20_000, 50, 50)
 
 
-def _reload(runtime: Runtime, reload: Reload | None) -> None:
+def _reload(runtime: Runtime, ports: Ports, reload: Reload | None) -> None:
     """A bad file is refused and what runs stays."""
     if reload is None:
         return
@@ -251,6 +275,7 @@ def _reload(runtime: Runtime, reload: Reload | None) -> None:
             fresh = msgspec.structs.replace(fresh, providers=runtime.settings.providers)
         for secret in fresh.secrets:
             REDACTOR.register(secret.reveal())
+        ports.reload(fresh)
         runtime.replace_settings(fresh)
         for warning in fresh.warnings:
             click.echo(f"warning: {warning}", err=True)
@@ -267,7 +292,7 @@ LAST_WORDS_S = 0.2
 class Stop:
     """The first SIGTERM or Ctrl-C drains, the second one cuts. `stop_calls` ends what runs with a word to its client."""
 
-    def __init__(self, listener: Listener, grace_s: float, stop_calls: Callable[[], None]) -> None:
+    def __init__(self, listener: Ports, grace_s: float, stop_calls: Callable[[], None]) -> None:
         self._listener = listener
         self._grace_s = grace_s
         self._stop_calls = stop_calls

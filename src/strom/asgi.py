@@ -13,10 +13,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from strom.app import Runtime, server_limits
+from strom.app import Runtime
 from strom.config.load import load_settings
 from strom.config.settings import Overrides, Settings
 from strom.core.errors import ConfigError
+from strom.listening import server_limits
 from strom.transport.asgi import AsgiAdapter, Message, Receive, Send
 from strom.transport.types import Exchange
 

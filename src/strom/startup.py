@@ -40,13 +40,20 @@ class Announcement(msgspec.Struct, frozen=True):
     backends: tuple[str, ...]
     model: str
     key_needed: bool = False
+    scheme: str = "http"
+    admin_place: tuple[str, int] | None = None
 
     def print(self, host: str, port: int) -> None:
-        address = f"http://{'[' + host + ']' if ':' in host else host}:{port}"
+        address = self._address(host, port)
         click.echo(f"Strom {__version__} listens on {address}")
+        if self.admin_place is not None:
+            click.echo(f"  operators: {self._address(*self.admin_place)}")
         for backend in self.backends:
             click.echo(f"  backend: {backend}")
         click.echo(f"Try it:\n  {self.command(address)}")
+
+    def _address(self, host: str, port: int) -> str:
+        return f"{self.scheme}://{'[' + host + ']' if ':' in host else host}:{port}"
 
     def command(self, address: str) -> str:
         body = {

@@ -22,6 +22,8 @@ LEVELS = ("debug", "info", "warning", "error")
 @click.option("--host", help="Address to listen on [127.0.0.1].")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on [8080].")
 @click.option("--workers", type=click.IntRange(1, 256), help="Processes that share the port [1].")
+@click.option("--tls-cert", metavar="FILE", help="Certificate chain (PEM): serve HTTPS. With --tls-key.")
+@click.option("--tls-key", metavar="FILE", help="Its private key (PEM), in a file for its owner alone.")
 @click.option("--log-level", type=click.Choice(LEVELS), help="What is logged to stderr [info].")
 @click.option("--allow-unauthenticated", is_flag=True, help="Serve callers without a key, on any address.")
 @click.pass_context
@@ -34,7 +36,7 @@ def serve(context: click.Context, /, path: Path | None, **flags: Any) -> int:
     from strom.config.settings import Overrides
     from strom.logs import set_up_logging
 
-    names = ("host", "port", "workers", "log_level", "allow_unauthenticated")
+    names = ("host", "port", "workers", "log_level", "tls_cert", "tls_key", "allow_unauthenticated")
     overrides = Overrides(**{name: flags[name] for name in names}, backends=backends_of(context))
     settings = load_settings(path, overrides, os.environ)
     secrets = [secret.reveal() for secret in settings.secrets]
