@@ -34,6 +34,25 @@ class LeaseGrant:
         self._lease.settle(charge_for(record, self._estimate))
 
 
+class Taken:
+    """What a call that is no stream was given, if limits bind it."""
+
+    grant: LeaseGrant | None = None
+
+    @property
+    def headers(self) -> Headers:
+        return self.grant.headers if self.grant is not None else []
+
+    def mark(self, error: StromError) -> None:
+        """Its answer tells our limits, not an upstream's."""
+        if self.grant is not None:
+            error.headers = [field for field in error.headers if field[0] == b"retry-after"] + self.headers
+
+    def settle(self, record: CallRecord) -> None:
+        if self.grant is not None:
+            self.grant.settle(record)
+
+
 def release(outcome: Lease | Refusal) -> None:
     """Of what nobody wants anymore."""
     if not isinstance(outcome, Refusal):

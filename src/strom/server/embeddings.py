@@ -14,6 +14,7 @@ import msgspec
 from strom.core.errors import BadRequest, Cancelled, GatewayError, StromError, TimedOut, Unsupported
 from strom.core.record import Attempt, CallRecord, RecordError, RecordUsage, UsageParts
 from strom.gateway.accounts import cost, milliseconds, outcome_of
+from strom.gateway.admitting import Taken
 from strom.gateway.failures import attribute
 from strom.gateway.fetch import fetch
 from strom.gateway.gateway import Gateway, wanted_policy
@@ -53,9 +54,11 @@ class Embedder:
         services = self._gateway.services
         record = CallRecord(services.new_trace_id(), started_at=services.wall(), protocol_in=front.protocol)
         codec = self._gateway.codecs[front.protocol]
+        taken = Taken()
         try:
-            body = await self._answer(exchange, front, record)
+            body = await self._answer(exchange, front, record, taken)
         except StromError as error:
+            taken.mark(error)
             record.http_status = respond_error(exchange, codec, error, record.trace_id)
             self._settle(exchange, record, error)
         except asyncio.CancelledError:
@@ -67,10 +70,12 @@ class Embedder:
             raise
         else:
             record.http_status = 200
-            exchange.respond(200, whole_headers(codec, record.trace_id), body)
+            exchange.respond(200, whole_headers(codec, record.trace_id) + taken.headers, body)
             self._settle(exchange, record, None)
+        finally:
+            taken.settle(record)
 
-    async def _answer(self, exchange: Exchange, front: Front, record: CallRecord) -> bytes:
+    async def _answer(self, exchange: Exchange, front: Front, record: CallRecord, taken: Taken) -> bytes:
         key = self._gateway.identify(exchange)
         record.key_name = key.name if key is not None else None
         request = front.decode(exchange.body)
@@ -81,6 +86,9 @@ class Embedder:
             if front.protocol != "ollama":
                 raise BadRequest("input must not be empty.", param="input")
             return front.encode(EmbeddingReply(request.model, []), request)
+        demand = self._gateway.state.limits.demand(key, request.model, request.input_estimate, 0)
+        if demand is not None:
+            taken.grant = await self._gateway.desk.take(demand, front.protocol)
         reply = await self._ask_in_turn(exchange, request, plan, record)
         if isinstance(reply, bytes):
             return reply

@@ -45,6 +45,8 @@ class _Envelope(msgspec.Struct):
 def error_json(error: StromError) -> bytes:
     """`{"error": …}`, as a body and as the data of an in-band error."""
     kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
+    if error.code == "insufficient_quota":  # OpenAI's word for it in both places
+        kind = error.code
     code = None if error.code in _PLAIN_CODES else error.code
     return msgspec.json.encode(_Envelope(_Body(error.message, kind, error.param, code)))
 

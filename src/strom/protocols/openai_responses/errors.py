@@ -28,6 +28,8 @@ _SAYS_NO_MORE = frozenset(("invalid_request",))  # than the type does: OpenAI se
 
 
 def error_type(error: StromError) -> str:
+    if error.code == "insufficient_quota":  # OpenAI's word for it in both places
+        return error.code
     return _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
 
 
