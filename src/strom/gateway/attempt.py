@@ -158,6 +158,10 @@ class UpstreamAttempt:
         if self._mode is not _Mode.OVER:
             self.guarded(lambda: self._break_off(failure))
 
+    @property
+    def call(self) -> Call:
+        return self._call
+
     # -- for the call --
 
     def decoder(self) -> StreamDecoder:
