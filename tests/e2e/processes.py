@@ -166,7 +166,7 @@ class Gateway:
     def wait_ready(self) -> None:
         assert self.process.stdout is not None
         line = self.process.stdout.readline().decode()
-        found = re.search(r"http://\S+", line)
+        found = re.search(r"https?://\S+", line)
         assert found, f"no start-up line: {line!r} {self.log.read_text()}"
         self.url = found[0]
 

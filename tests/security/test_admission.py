@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import cast
 
 import pytest
 
 from strom.core.access import KeySettings
+from strom.gateway.services import Running
 from strom.policies.admission import Admission
 from strom.transport.memory import MemoryExchange, Script
 from strom.transport.types import Refusal
@@ -20,10 +21,7 @@ FULL = Admission(max_active_calls=1)
 def full(rig: ServerRig) -> None:
     """As if one call were under way, of one that may be."""
 
-    class Busy:
-        def stop(self, error: Any = None) -> None: ...
-
-    rig.gateway.services.running.add(Busy())
+    rig.gateway.services.running.add(cast(Running, object()))
     rig.gateway.admission = FULL
 
 
