@@ -71,8 +71,10 @@ def status_of(evidence: Evidence, error: StromError | None, *, dispatched: bool)
             return "failed" if dispatched else "rejected"
 
 
-def describe_attempt(attempt: UpstreamAttempt, error: StromError | None, now: float) -> Attempt:
-    described = Attempt(attempt.endpoint.id, attempt.endpoint.upstream.region)
+def describe_attempt(attempt: UpstreamAttempt, error: StromError | None, now: float, plan: Plan) -> Attempt:
+    upstream = attempt.endpoint.upstream
+    described = Attempt(attempt.endpoint.id, upstream.region)
+    described.sovereignty_class, described.policy_id = upstream.sovereignty_class, plan.policy_id
     described.ms = milliseconds(attempt.started_at, now)
     if error is not None:
         described.outcome = outcome_of(error)

@@ -16,6 +16,7 @@ from strom.core.errors import InvalidStreamEvent, StromError
 from strom.core.events import Event
 from strom.core.evidence import Evidence
 from strom.gateway.failures import explain, name_silence, redirected
+from strom.gateway.queue import Place
 from strom.gateway.responses import upstream_id
 from strom.gateway.structured import AnswerCheck, CheckedDecoder
 from strom.protocols.codec import Codec, StreamDecoder, ToolName
@@ -72,6 +73,7 @@ class UpstreamAttempt:
         "response_headers",
         "seam",
         "started_at",
+        "place",
         "status",
         "timeouts",
     )
@@ -80,6 +82,7 @@ class UpstreamAttempt:
         self._call = call
         self._mode = _Mode.WAITING
         self._read = b""
+        "waits",
         self._body: list[bytes] = []
         self._body_size = 0
         self.endpoint = endpoint
@@ -103,6 +106,10 @@ class UpstreamAttempt:
         """The answer can go to the client as it comes."""
         self.check: AnswerCheck | None = None
         self.pipe: StreamPipe | None = None
+        self.place: Place | None = None
+        """At an endpoint that serves only so many at once."""
+        self.waits = False
+        """Nothing is sent yet, for there is no place or it is not time; then `exchange` is what is waited for."""
         """None while a whole reply is awaited."""
         self.evidence = Evidence()
 

@@ -30,6 +30,7 @@ from strom.gateway.clocks import expired, upstream_deadline
 from strom.gateway.continuation import StoryPipe, go_on, make_story, may_continue
 from strom.gateway.failures import attribute
 from strom.gateway.filling import bring_up_to_date
+from strom.gateway.hops import FIRST, Hop, following, next_hop
 from strom.gateway.media import wants_data
 from strom.gateway.opening import Opening
 from strom.gateway.outgoing import Incoming, build_outgoing
@@ -37,6 +38,7 @@ from strom.gateway.pipes import FoldPipe, StreamPipe, TranscodePipe
 from strom.gateway.replying import make_context
 from strom.gateway.responses import passed_headers, respond_error, stream_headers, whole_headers
 from strom.gateway.services import Services
+from strom.gateway.waiting import COMMENTED, must_queue, rest, waiting_beat
 from strom.protocols.codec import Codec, StreamEncoder
 from strom.transport.types import Exchange
 from strom.upstreams.timeouts import HEADER as WISHES_HEADER
@@ -62,8 +64,8 @@ class Call:
         "_grant",
         "_held",
         "_held_size",
+        "_hop",
         "_measured_at",
-        "_next_endpoint",
         "_output_sent",
         "_own_headers",
         "_paused_at",
@@ -112,7 +114,7 @@ class Call:
         wishes = exchange.head.header(WISHES_HEADER)
         self._wishes = parse_wishes(wishes) if wishes is not None else None
         self.story = make_story(self.request) if opening.plan.continuation else None
-        self._next_endpoint = 0
+        self._hop = FIRST
         self.attempt: UpstreamAttempt | None = None
         self.past: list[Attempt] = []
         self.dropped: tuple[str, ...] = ()
@@ -151,7 +153,7 @@ class Call:
             self._client_left()
             return
         self.services.running.add(self)
-        self._dispatch()
+        self._dispatch(FIRST)
 
     def stop(self, error: StromError | None = None) -> None:
         """End it with an error that the client is told. None: the process ends before the call does, which blames nobody."""
@@ -160,21 +162,38 @@ class Call:
                 self.attempt.close()
             self._fail(error or ShuttingDown("The gateway was shut down before the answer was complete."))
 
-    def _dispatch(self) -> None:
-        """Try the next endpoint. Ends in a request under way, or in `attempt_failed`."""
-        endpoint = self.plan.endpoints[self._next_endpoint]
-        self._next_endpoint += 1
+    def _dispatch(self, hop: Hop) -> None:
+        """Ends in a request under way, in one that waits, or in `attempt_failed`."""
+        self._hop = hop
+        endpoint = self.plan.endpoints[hop.at]
         protocol = endpoint.upstream.protocol
         codec = self.codec if self.codec.name == protocol else self._codecs[protocol]
         timeouts = endpoint.timeouts if self._wishes is None else self._wishes.tightening(endpoint.timeouts)
         attempt = self.attempt = UpstreamAttempt(self, endpoint, codec, self.now(), timeouts)
+        if hop.delay_s:
+            rest(self, attempt, hop.delay_s)
         attempt.guarded(lambda: self._send(attempt))
+
+    def wake(self, attempt: UpstreamAttempt, error: StromError | None) -> None:
+        """What the attempt waited for is there, or will not come."""
+        attempt.exchange, attempt.waits = None, False
+        if attempt.is_over:
+            return
+        if error is not None:
+            self.attempt_failed(attempt, error)
+            return
+        attempt.started_at = self.now()
+        self._send(attempt)
 
     def _send(self, attempt: UpstreamAttempt) -> None:
         endpoint, settings = attempt.endpoint, self.settings
         try:
+            self.plan.check(endpoint)
             if wants_data(self.incoming.request, endpoint.upstream, settings.fetch_media):
                 self._fetch_media(attempt)
+                return
+            if attempt.waits or must_queue(self, attempt):
+                self._arm()
                 return
             incoming = self.incoming
             if self.record.continued and self.story is not None:
@@ -209,15 +228,9 @@ class Call:
         """Then send. Nothing is dispatched before: the time it takes is not the backend's."""
 
         def fetched(result: Request | StromError) -> None:
-            attempt.exchange = None
-            if attempt.is_over:
-                return
-            if isinstance(result, StromError):
-                self._next_or_fail(attempt, result, another_may_do=False)
-                return
-            self.incoming = msgspec.structs.replace(self.incoming, request=result, filled=True)
-            attempt.started_at = self.now()
-            self._send(attempt)
+            if isinstance(result, Request) and not attempt.is_over:
+                self.incoming = msgspec.structs.replace(self.incoming, request=result, filled=True)
+            self.wake(attempt, result if isinstance(result, StromError) else None)
 
         limits = self.settings.fetch_media
         assert limits is not None
@@ -386,26 +399,24 @@ class Call:
         if self._settled:
             return
         attribute(error, attempt.endpoint.upstream)
+        hop: Hop | None = None
         untouched = not self._output_sent and self.first_token_at is None
-        if self._next_endpoint < len(self.plan.endpoints):
-            if another_may_do and untouched:
-                self._leave(attempt, error)
-                self._held.clear()
-                self._held_size = self._seen_deltas = 0
-                self._renew_encoder()
-                self._dispatch()
-                return
-            if self.story is not None and not untouched and may_continue(self.story, error):
-                self._leave(attempt, error)
-                self.record.continued = True
-                self._dispatch()
-                return
-        self._fail(error)
-
-    def _leave(self, attempt: UpstreamAttempt, error: StromError) -> None:
-        """For the next endpoint."""
+        if untouched:
+            elapsed_s = self.now() - (self.dispatched_at or self.now())
+            hop = next_hop(self.plan, self._hop, error, another_may_do=another_may_do, elapsed_s=elapsed_s)
+        elif self.story is not None and may_continue(self.story, error):
+            hop = following(self.plan, self._hop)
+            self.record.continued = self.record.continued or hop is not None
+        if hop is None:
+            self._fail(error)
+            return
         self._rate(attempt, error)
-        self.past.append(describe_attempt(attempt, error, self.now()))
+        self.past.append(describe_attempt(attempt, error, self.now(), self.plan))
+        if untouched:
+            self._held.clear()
+            self._held_size = self._seen_deltas = 0
+            self._renew_encoder()
+        self._dispatch(hop)
 
     def _fail(self, error: StromError) -> None:
         self._error = error
@@ -459,6 +470,8 @@ class Call:
         if attempt.dispatched:
             first_token_ms = milliseconds(attempt.started_at, self.first_token_at)
             self.services.health.ended(attempt.endpoint, error, first_token_ms)
+        if attempt.place is not None:
+            attempt.place.leave()
 
     # -- the response head --
 
@@ -494,21 +507,15 @@ class Call:
 
     def _arm(self) -> None:
         """Make sure the timer goes off at the next deadline or before it. It is moved only when it would come too late."""
-        due = (
-            self.now() + PAUSED_TICK_S
-            if self.exchange.paused
-            else min(self._upstream_deadline(), self._heartbeat_due())
-        )
+        assert self.attempt is not None
+        due = min(upstream_deadline(self, self.attempt), self._heartbeat_due())
+        if self.exchange.paused:
+            due = self.now() + PAUSED_TICK_S
         if self._timer is None or due < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = due
             self._timer = self.services.clock.call_at(due, self._tick)
-
-    def _upstream_deadline(self) -> float:
-        attempt = self.attempt
-        assert attempt is not None
-        return upstream_deadline(self, attempt)
 
     def _heartbeat_due(self) -> float:
         if not self.request.stream:
@@ -551,6 +558,10 @@ class Call:
         if attempt.pipe is not None:
             self._beats += self._encoder is not None
             self.exchange.write(attempt.pipe.heartbeat())
+        elif attempt.waits:
+            encoder = None if self.codec.name in COMMENTED else self._shared_encoder()
+            self._beats += encoder is not None
+            self.exchange.write(waiting_beat(attempt.place, encoder))
 
     # -- backpressure --
 

@@ -35,6 +35,8 @@ def upstream_deadline(call: Call, attempt: UpstreamAttempt) -> float:
 
 
 def _progress_deadline(call: Call, attempt: UpstreamAttempt) -> float:
+    if attempt.waits:
+        return float("inf")  # the time of a queue is not the backend's, and ends by itself
     if attempt.refused_at is not None:
         return attempt.refused_at + REFUSAL_BODY_S
     first_token_s = attempt.timeouts.first_token_s

@@ -15,6 +15,7 @@ from strom.core.errors import StromError
 from strom.core.record import CallRecord
 from strom.gateway.health import HealthBoard, NoBoard
 from strom.gateway.media import MediaFetcher, MediaLimits
+from strom.gateway.queue import Queues
 from strom.gateway.structured import FallbackMode
 from strom.transport.types import UpstreamClient, UpstreamExchange
 
@@ -121,6 +122,7 @@ class Services:
         "lingering",
         "media",
         "observers",
+        "queues",
         "records",
         "running",
         "settings",
@@ -143,6 +145,7 @@ class Services:
         self.clock = clock
         self.lingering = Lingering(clock)
         self.media = MediaFetcher()
+        self.queues = Queues(clock)
         self.wall = wall
         self.started_at = wall()
         self.health: HealthBoard = NoBoard()
