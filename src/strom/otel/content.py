@@ -44,6 +44,11 @@ def output_messages(metadata: CompletionMetadata) -> str:
     return json_text([{"role": "assistant", "parts": parts, "finish_reason": metadata.finish_reason or "error"}])
 
 
+def parts_json(role: str, parts: Sequence[Part], finish_reason: str) -> str:
+    """One message of an answer."""
+    return json_text([{"role": role, "parts": _parts(parts), "finish_reason": finish_reason}])
+
+
 def json_text(value: object) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode()
 

@@ -42,17 +42,31 @@ STATUS: Final = "strom.status"
 """completed, tool_calls, the reason of a failure, or `left` when the reader closed the stream."""
 FIRST_TOKEN_KIND: Final = "strom.first_token_kind"  # noqa: S105 - tokens of models
 ATTEMPTS: Final = "strom.attempts"
+TRACE_ID: Final = "strom.trace_id"
+ENDPOINT: Final = "strom.endpoint_id"
+REGION: Final = "strom.inference_region"
+POLICY: Final = "strom.policy_id"
+KEY_NAME: Final = "strom.key_name"
+PROTOCOL_IN: Final = "strom.protocol_in"
+PROTOCOL_OUT: Final = "strom.protocol_out"
+FAULT: Final = "strom.fault"
+OUTCOME: Final = "strom.outcome"
+"""How an attempt ended: ok, failed, timeout, refused, unreachable or cancelled."""
 COST: Final = "strom.cost.amount"
 CURRENCY: Final = "strom.cost.currency"
 
 OPERATION_DURATION: Final = "gen_ai.client.operation.duration"
 OPERATION_FIRST_CHUNK: Final = "gen_ai.client.operation.time_to_first_chunk"
 TOKEN_USAGE: Final = "gen_ai.client.token.usage"  # noqa: S105 - tokens of models
+SERVER_DURATION: Final = "gen_ai.server.request.duration"
+SERVER_FIRST_TOKEN: Final = "gen_ai.server.time_to_first_token"  # noqa: S105 - tokens of models
+SERVER_TOKEN_TIME: Final = "gen_ai.server.time_per_output_token"  # noqa: S105 - tokens of models
 
 DURATION_BUCKETS_S: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 FIRST_CHUNK_BUCKETS_S: Final = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
 )  # fmt: skip
+TOKEN_TIME_BUCKETS_S: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
 TOKEN_BUCKETS: Final = tuple(float(4**power) for power in range(14))
 
 _PROVIDERS: Final = {

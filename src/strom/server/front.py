@@ -9,7 +9,7 @@ from __future__ import annotations
 from strom.core.errors import NotFound, StromError
 from strom.server.app import App
 from strom.server.browsers import BrowserRules
-from strom.transport.types import Exchange
+from strom.transport.types import Exchange, Handler
 
 HEALTH = ("/healthz", "/readyz")
 """Answered at both ports."""
@@ -24,6 +24,8 @@ class Front:
 
     def __init__(self, app: App, browsers: BrowserRules, *, admin_apart: bool) -> None:
         self._app = app
+        self.pass_on: Handler = app.handle
+        """Where admitted requests go; to be replaced by who wants to see each of them."""
         self.browsers = browsers
         self._apart = admin_apart
 
@@ -46,4 +48,4 @@ class Front:
             except StromError as error:
                 self._app.refuse(exchange, error)
                 return
-        self._app.handle(exchange)
+        self.pass_on(exchange)
