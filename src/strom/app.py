@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
@@ -27,13 +26,13 @@ from strom.gateway.media import MediaLimits
 from strom.gateway.routing import Router
 from strom.gateway.services import CallSettings, LoopClock, Services
 from strom.listening import ADMIN_HOST, CannotListen, Ports, browser_rules
-from strom.logs import REDACTOR, write_lines
+from strom.logs import REDACTOR
+from strom.observing import Observation
 from strom.policies.admission import Admission
 from strom.policies.auth import KeyRing
 from strom.protocols.table import CODECS
 from strom.server.app import App
 from strom.server.front import Front
-from strom.server.metrics import MetricsPage
 from strom.server.models import ModelLister
 from strom.server.pages import Pages
 from strom.server.platform import Platform
@@ -42,9 +41,7 @@ from strom.startup import Announcement, find_backends
 from strom.stores.responses import ResponseLimits
 from strom.stores.table import open_response_store, open_store
 from strom.supervisor import reserve, supervise
-from strom.telemetry.access_log import AccessLog
-from strom.telemetry.model_names import ModelNames, find_configured
-from strom.telemetry.station import Station, client_connections, lost_records, upstream_connections
+from strom.telemetry.station import client_connections
 from strom.transport.client import NativeClient
 from strom.transport.types import Exchange
 from strom.upstreams.settings import ProviderSettings
@@ -96,11 +93,6 @@ def make_responses(gateway: Gateway, settings: Settings) -> Responses:
     return Responses(gateway, archive, table.max_background)
 
 
-def metrics_public(settings: Settings) -> bool:
-    """Whether `/metrics` asks for no key."""
-    return settings.on_loopback or settings.server.metrics_public
-
-
 class Runtime:
     """Made inside a running loop. `handle` is the transport's handler."""
 
@@ -116,29 +108,12 @@ class Runtime:
         self.models = ModelLister(self.gateway)
         self.app = App(self.gateway, Pages(self.gateway), self.models, platform, responses)
         self.front = Front(self.app, browser_rules(settings), admin_apart=settings.server.admin_port is not None)
-        self.station = self._make_station()
-        page = MetricsPage(
-            self.gateway, self.station.render, self.station.refresh, lambda: metrics_public(self.settings)
-        )
-        self.app.add_page("/metrics", page.show)
-
-    def _make_station(self) -> Station:
-        """Metrics and access log: counting begins."""
-        settings, server = self.settings, self.settings.server
-        directory = Path(settings.runtime_folder, "metrics") if settings.runtime_folder is not None else None
-        names = ModelNames(
-            lambda name: find_configured(self.gateway.state.router.models, name), settings.telemetry.max_models
-        )
-        logs = server.log_format == "json" if server.access_log == "auto" else server.access_log
-        log = AccessLog(write_lines, server.log_format) if logs else None
-        station = Station(self.gateway.services, names, directory, log)
-        station.add(lost_records(lambda: self.store.lost))
-        station.add(upstream_connections(self.client.stats))
-        station.start()
-        return station
+        self.observation = Observation(self.gateway, settings, lambda: self.store.lost)
+        self.app.add_page("/metrics", self.observation.page.show)
+        self.front.pass_on = self.observation.watch(self.app.handle)
 
     def handle(self, exchange: Exchange) -> None:
-        self.app.handle(exchange)
+        self.front.pass_on(exchange)
 
     def has_memory(self) -> bool:
         return self.gateway.admission.has_memory()
@@ -150,7 +125,7 @@ class Runtime:
         self.gateway.services.settings = call_settings(settings)
         self.gateway.admission = make_admission(settings)
         self.front.browsers = browser_rules(settings)
-        self.station.forget_names()
+        self.observation.replace_settings(settings)
 
     def stop_calls(self) -> None:
         """End what still runs with an error that its client is told."""
@@ -164,7 +139,7 @@ class Runtime:
         self.gateway.services.lingering.close()
         self.client.close()
         await asyncio.to_thread(self.store.close)
-        await asyncio.to_thread(self.station.close)
+        await self.observation.close()
 
 
 def serve(settings: Settings, reload: Reload | None = None) -> int:
@@ -221,7 +196,7 @@ async def _serve(settings: Settings, reload: Reload | None, announce: Announceme
     except StromError:
         await runtime.close()
         raise
-    runtime.station.add(client_connections(lambda: ports.open_connections))
+    runtime.observation.station.add(client_connections(lambda: ports.open_connections))
     stop = Stop(ports, settings.server.shutdown_grace_s, runtime.stop_calls)
     stop.install(lambda: _reload(runtime, ports, reload))
     if announce is not None:
