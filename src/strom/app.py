@@ -31,6 +31,7 @@ from strom.observing import Observation
 from strom.policies.admission import Admission
 from strom.policies.auth import KeyRing
 from strom.protocols.table import CODECS
+from strom.resumption import make_resumption
 from strom.server.app import App
 from strom.server.front import Front
 from strom.server.models import ModelLister
@@ -107,6 +108,7 @@ class Runtime:
         platform, responses = Platform(self.gateway, self.store), make_responses(self.gateway, settings)
         self.models = ModelLister(self.gateway)
         self.app = App(self.gateway, Pages(self.gateway), self.models, platform, responses)
+        self.resumption = self.app.streams = make_resumption(self.gateway, settings)
         self.front = Front(self.app, browser_rules(settings), admin_apart=settings.server.admin_port is not None)
         self.observation = Observation(self.gateway, settings, lambda: self.store.lost)
         self.app.add_page("/metrics", self.observation.page.show)
@@ -136,6 +138,7 @@ class Runtime:
         """Everything that runs has ended or is cut; records are on disk when this returns."""
         await self.app.close()
         self.stop_calls()
+        await self.resumption.close()
         self.gateway.services.lingering.close()
         self.client.close()
         await asyncio.to_thread(self.store.close)
@@ -191,6 +194,7 @@ def run_process(settings: Settings, reload: Reload | None, announce: Announcemen
 
 async def _serve(settings: Settings, reload: Reload | None, announce: Announcement | None, *, shared: bool) -> int:
     runtime = Runtime(settings)
+    await runtime.resumption.open()
     try:
         ports = await _open_ports(runtime, shared=shared)
     except StromError:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Literal
@@ -21,6 +22,7 @@ import msgspec
 from strom.core.errors import GatewayError
 from strom.shared.streams import StreamInfo, StreamLost, beyond_error, home_of, not_found
 
+LOG = logging.getLogger("strom.streams")
 ANSWER_S = 5.0
 MAX_REQUEST_BYTES = 4096
 _END = bytes(4)
@@ -79,8 +81,7 @@ class PeerChannel(asyncio.Protocol):
     # -- asyncio.Protocol --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport  # type: ignore[assignment]  # of a stream socket it is one that writes
 
     def data_received(self, data: bytes) -> None:
         if self._asked.endswith(b"\n"):
@@ -133,14 +134,15 @@ class Peers:
         self._home = home
         self._serve = serve
         self._server: asyncio.Server | None = None
-        self._channels: set[PeerChannel] = set()
 
     async def open(self) -> None:
-        """Raises OSError."""
         loop = asyncio.get_running_loop()
         path = self._path(self._home)
-        self._server = await loop.create_unix_server(lambda: PeerChannel(self._serve), str(path))
-        path.chmod(0o600)
+        try:
+            self._server = await loop.create_unix_server(lambda: PeerChannel(self._serve), str(path))
+            path.chmod(0o600)
+        except OSError as error:  # a path that is too long for a socket, say
+            LOG.warning("other workers cannot reach the resumable streams of this one: %s", error)
 
     async def close(self) -> None:
         if self._server is not None:
