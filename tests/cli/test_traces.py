@@ -19,9 +19,10 @@ from strom.cli.trace_source import StoreSource
 from strom.cli.traces import STATUSES, follow
 from strom.core.record import Attempt, CallRecord, RecordUsage, Status, Timing
 from strom.stores.memory import MemoryStore
+from strom.stores.options import StoreOptions
 from strom.stores.query import parse_query
 from strom.stores.records import RecordFilter, record_fields
-from strom.stores.sqlite import SqliteStore
+from strom.stores.table import open_store
 from tests.cli.conftest import Outcome, Served, Strom
 from tests.cli.test_main import ENVIRONMENT
 
@@ -47,7 +48,7 @@ def call(number: int, status: Status = "completed") -> CallRecord:
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    store = SqliteStore(tmp_path / "strom.db", interval_s=0)
+    store = open_store(f"sqlite:///{tmp_path / 'strom.db'}", StoreOptions(interval_s=0))
     for number in range(3):
         store.put(call(number, "failed" if number == 2 else "completed"))
     store.close()
@@ -199,7 +200,7 @@ def test_follow_reads_every_page() -> None:
 
 @pytest.mark.parametrize("options", [["--json"], []])
 def test_tail_prints_until_ctrl_c(tmp_path: Path, options: list[str]) -> None:
-    store = SqliteStore(tmp_path / "strom.db", interval_s=0)
+    store = open_store(f"sqlite:///{tmp_path / 'strom.db'}", StoreOptions(interval_s=0))
     command = [sys.executable, "-u", "-m", "strom", "traces", "tail", "--interval", "0.1", *options]
     process = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from decimal import Decimal
 from pathlib import Path
 
 import msgspec
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from strom.core.errors import BadRequest, ConfigError
 from strom.core.record import Attempt, CallRecord, Cost, RecordError, RecordUsage, Timing
 from strom.stores.memory import MemoryStore
+from strom.stores.options import StoreOptions
 from strom.stores.query import Query, encode_query, parse_instant, parse_query
-from strom.stores.reading import SqliteReader
+from strom.stores.reading import SqlReader
 from strom.stores.records import (
     RecordFilter,
     decode_cursor,
@@ -24,9 +26,9 @@ from strom.stores.records import (
     record_json,
     started,
 )
-from strom.stores.rows import COLUMNS, column_sql, from_row, to_row
-from strom.stores.sqlite import SqliteStore
-from strom.stores.table import STORES, open_reader, open_store
+from strom.stores.rows import COLUMNS, decode, encode, exact, to_row
+from strom.stores.sql_records import SqlStore
+from strom.stores.table import DIALECTS, open_reader, open_store
 from strom.stores.urls import KNOWN, StoreUrl, parse_store_url
 
 FULL = CallRecord(
@@ -55,12 +57,15 @@ FULL = CallRecord(
     finish_reason="length",
     finish_reason_source="assumed",
     complete=True,
+    continued=True,
     fault="upstream",
     error=RecordError("incomplete_stream", "The stream ended early."),
     http_status=200,
     streamed=True,
     bytes_out=1234,
     deltas=42,
+    client="OpenAI/Python",
+    peer="192.0.2.1",
 )
 BARE = CallRecord("t0")
 
@@ -69,11 +74,14 @@ BARE = CallRecord("t0")
 
 
 @pytest.mark.parametrize("record", [FULL, BARE])
-def test_rows_come_back_as_they_went(record: CallRecord) -> None:
-    row = to_row(record)
-    assert len(row) == len(COLUMNS)
-    assert all(value is None or isinstance(value, str | int | float) for value in row)
-    assert from_row(tuple(row)) == record
+def test_rows_hold_the_record_and_what_queries_look_at(record: CallRecord) -> None:
+    row = dict(zip(COLUMNS, to_row(record, encode(record)), strict=True))
+    assert decode(row["record"]) == record
+    assert all(value is None or isinstance(value, str | int | float) for value in row.values())
+    same = set(COLUMNS) & set(CallRecord.__struct_fields__)
+    assert {name: row[name] for name in same} == {name: getattr(record, name) for name in same}
+    tokens = [row[name] for name in COLUMNS if name.endswith("_tokens")]
+    assert tokens == ([10, 20, 3, 4] if record is FULL else [None] * 4)
 
 
 def test_every_field_of_the_full_record_differs_from_its_default() -> None:
@@ -82,16 +90,18 @@ def test_every_field_of_the_full_record_differs_from_its_default() -> None:
     assert [name for name, value in msgspec.structs.asdict(FULL).items() if value == bare[name]] == []
 
 
-def test_a_row_from_before_a_column_existed_reads_as_its_default() -> None:
-    row = ["t0", "started", *([None] * (len(COLUMNS) - 2))]
-    assert from_row(tuple(row)) == BARE
+def test_a_record_from_before_a_field_existed_reads_as_its_default() -> None:
+    assert decode('{"trace_id":"t0"}') == BARE
 
 
-def test_columns_have_the_types_of_the_fields() -> None:
-    declared = {name: column_sql(name) for name in COLUMNS}
-    assert declared["trace_id"] == "trace_id TEXT PRIMARY KEY NOT NULL"
-    assert (declared["started_at"], declared["bytes_out"]) == ("started_at REAL", "bytes_out INTEGER")
-    assert (declared["attempts"], declared["http_status"]) == ("attempts TEXT", "http_status INTEGER")
+@given(st.integers(0, 10**14))
+def test_amounts_of_up_to_15_digits_are_exact(trillionths: int) -> None:
+    amount = Decimal(trillionths) / 10**12
+    assert Decimal(exact(float(amount))) == amount
+
+
+def test_amounts_have_no_exponent() -> None:
+    assert exact(2e-7) == "0.0000002"
 
 
 # --- JSON ----------------------------------------------------------------------------------------
@@ -139,6 +149,11 @@ def test_a_started_record_is_a_copy_of_what_is_known_at_the_start() -> None:
         (RecordFilter(model="other"), False),
         (RecordFilter(provider="mlx", key_name="ci", protocol_in="anthropic"), True),
         (RecordFilter(provider="mlx", key_name="other"), False),
+        (RecordFilter(endpoint="mlx-1", region="eu-de", policy="eu-only", fault="upstream"), True),
+        (RecordFilter(endpoint="mlx-2"), False),
+        (RecordFilter(region="eu-fr"), False),
+        (RecordFilter(policy="other"), False),
+        (RecordFilter(fault="client"), False),
         (RecordFilter(since=FULL.started_at), True),
         (RecordFilter(since=FULL.started_at + 0.1), False),
         (RecordFilter(until=FULL.started_at), False),
@@ -150,7 +165,7 @@ def test_a_started_record_is_a_copy_of_what_is_known_at_the_start() -> None:
 def test_filter(wanted: RecordFilter, matches: bool, tmp_path: Path) -> None:
     """In memory and in the file alike."""
     assert wanted.matches(FULL) is matches
-    store = SqliteStore(tmp_path / "s.db", interval_s=0)
+    store = open_store(f"sqlite:///{tmp_path / 's.db'}", StoreOptions(interval_s=0))
     store.put(FULL)
     assert store.flush()
     assert bool(store.list(wanted).records) is matches
@@ -191,7 +206,7 @@ def test_a_foreign_cursor_is_the_clients_mistake(cursor: str) -> None:
 
 
 def test_queries_come_back() -> None:
-    wanted = RecordFilter("failed", "m", "p", "k", "ollama", 1.5, 2.25, 3.125)
+    wanted = RecordFilter("failed", "m", "p", "k", "ollama", "e", "eu-de", "pol", "client", 1.5, 2.25, 3.125)
     query = Query(wanted, 7, "abc")
     assert parse_query(encode_query(query)) == query
     assert parse_query(encode_query(Query())) == Query() == parse_query({"status": "", "limit": "", "stream": "false"})
@@ -202,6 +217,7 @@ def test_queries_come_back() -> None:
     [
         ({"stauts": "failed"}, "unknown query parameter 'stauts'"),
         ({"status": "broken"}, "status: expected one of started, completed"),
+        ({"fault": "nobody"}, "fault: expected one of client, upstream, gateway"),
         ({"since": "yesterday"}, "since: expected a time"),
         ({"limit": "0"}, "limit: expected a number from 1 to 1000"),
         ({"limit": "1001"}, "limit"),
@@ -238,6 +254,7 @@ def test_instants(text: str, instant: float) -> None:
         ("sqlite:///data/strom.db", StoreUrl("sqlite", "data/strom.db")),
         ("sqlite:////var/lib/strom.db", StoreUrl("sqlite", "/var/lib/strom.db")),
         ("memory://", StoreUrl("memory")),
+        ("postgres://user@host/db", StoreUrl("postgresql", target="postgresql://user@host/db")),
     ],
 )
 def test_store_urls(url: str, parsed: StoreUrl) -> None:
@@ -252,7 +269,8 @@ def test_store_urls(url: str, parsed: StoreUrl) -> None:
         ("sqlite:////", "sqlite:///file.db"),
         ("sqlite:///:memory:", "use memory://"),
         ("memory://x", "nothing after"),
-        ("postgresql://user@host/db", "not available in this version"),
+        ("postgresql://user:geheim@host", "expected postgresql://user@host/database"),
+        ("postgresql://user:geheim@host/a/b", "expected postgresql://user@host/database"),
         ("mysql://host/db", "unknown kind of store mysql://"),
         ("strom.db", "unknown kind of store; known"),
         ("a b://x", "unknown kind of store; known"),
@@ -264,7 +282,14 @@ def test_store_urls_that_are_refused(url: str, words: str) -> None:
 
 
 def test_the_table_knows_what_urls_may_name() -> None:
-    assert tuple(STORES) == KNOWN
+    assert {"memory", *DIALECTS} == set(KNOWN)
+
+
+def test_a_url_is_shown_without_its_password() -> None:
+    url = parse_store_url("postgresql://anna:geheim@host:5432/db?password=geheim2&sslmode=require")
+    assert url.shown == "postgresql://anna@host:5432/db"
+    assert "geheim" not in repr(url)
+    assert url.digest == parse_store_url("postgresql://anna:other@host:5432/db").digest
 
 
 def test_open_store(tmp_path: Path) -> None:
@@ -272,9 +297,9 @@ def test_open_store(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no store at"):
         open_reader(url)
     store = open_store(url)
-    assert isinstance(store, SqliteStore)
+    assert isinstance(store, SqlStore)
     reader = open_reader(url)
-    assert isinstance(reader, SqliteReader)
+    assert isinstance(reader, SqlReader)
     assert isinstance(open_store("memory://"), MemoryStore)
     with pytest.raises(ConfigError, match="ask the gateway"):
         open_reader("memory://")

@@ -13,9 +13,9 @@ import pytest
 from strom.core.errors import ConfigError, GatewayError
 from strom.stores.memory_responses import MemoryResponses
 from strom.stores.responses import Events, Place, ResponseLimits, ResponseStore, StoredResponse
-from strom.stores.sqlite import SqliteStore
-from strom.stores.sqlite_responses import SqliteResponses
+from strom.stores.sql_responses import SqlResponses
 from strom.stores.table import open_response_store
+from tests.stores.kinds import sql_responses, sql_store, sqlite_url
 
 
 class Wall:
@@ -34,16 +34,16 @@ def wall() -> Wall:
 Open = Callable[[ResponseLimits], ResponseStore]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def open_limited(request: pytest.FixtureRequest, tmp_path: Path, wall: Wall) -> Iterator[Open]:
     opened: list[ResponseStore] = []
 
     def open_store(limits: ResponseLimits) -> ResponseStore:
-        made: ResponseStore = (
-            MemoryResponses(limits, wall)
-            if request.param == "memory"
-            else SqliteResponses(tmp_path / "s.db", limits, wall)
-        )
+        made: ResponseStore = MemoryResponses(limits, wall)
+        if request.param == "sqlite":
+            made = sql_responses(sqlite_url(tmp_path / "s.db"), limits, wall)
+        if request.param == "postgresql":
+            made = sql_responses(request.getfixturevalue("postgres_database"), limits, wall)
         opened.append(made)
         return made
 
@@ -199,9 +199,9 @@ def test_asking_for_an_end(store: ResponseStore, wall: Wall) -> None:
 
 def test_it_lies_beside_the_records_and_outlives_the_process(tmp_path: Path, wall: Wall) -> None:
     path = tmp_path / "strom.db"
-    records = SqliteStore(path)
+    records = sql_store(sqlite_url(path))
     wall.now = time.time()
-    first, second = (SqliteResponses(path, ResponseLimits(), wall) for _ in range(2))
+    first, second = (sql_responses(sqlite_url(path), ResponseLimits(), wall) for _ in range(2))
     first.put(stored("r1", wall))
     assert second.get(Place("anna", "r1")) is not None
     first.close()
@@ -215,7 +215,7 @@ def test_it_lies_beside_the_records_and_outlives_the_process(tmp_path: Path, wal
 
 def test_deleted_text_is_gone_from_the_file(tmp_path: Path, wall: Wall) -> None:
     path = tmp_path / "strom.db"
-    store = SqliteResponses(path, ResponseLimits(), wall)
+    store = sql_responses(sqlite_url(path), ResponseLimits(), wall)
     store.put(stored("r1", wall, response=b'"a secret poem"' * 500))
     store.append_events(Place("anna", "r1"), Events(0, b"a secret event" * 500))
     store.delete(Place("anna", "r1"))
@@ -225,9 +225,9 @@ def test_deleted_text_is_gone_from_the_file(tmp_path: Path, wall: Wall) -> None:
 
 def test_threads_and_connections_do_not_get_in_each_others_way(tmp_path: Path, wall: Wall) -> None:
     path = tmp_path / "strom.db"
-    stores = [SqliteResponses(path, ResponseLimits(), wall) for _ in range(2)]
+    stores = [sql_responses(sqlite_url(path), ResponseLimits(), wall) for _ in range(2)]
 
-    def work(store: SqliteResponses, name: str) -> None:
+    def work(store: SqlResponses, name: str) -> None:
         for number in range(25):
             store.put(stored(f"{name}{number}", wall, item_ids=("m",)))
 
@@ -246,8 +246,8 @@ def test_threads_and_connections_do_not_get_in_each_others_way(tmp_path: Path, w
 
 def test_errors_are_ours(tmp_path: Path, wall: Wall) -> None:
     with pytest.raises(ConfigError):
-        SqliteResponses(tmp_path / "no" / "folder.db", ResponseLimits(), wall)
-    store = SqliteResponses(tmp_path / "strom.db", ResponseLimits(), wall)
+        open_response_store(sqlite_url(tmp_path / "no" / "folder.db"), ResponseLimits())
+    store = sql_responses(sqlite_url(tmp_path / "strom.db"), ResponseLimits(), wall)
     with pytest.raises(GatewayError):
         store.get(Place("anna", "\ud800"))
     store.put(stored("r1", wall))

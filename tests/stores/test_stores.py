@@ -13,14 +13,12 @@ import pytest
 
 from strom.core.errors import ConfigError, GatewayError
 from strom.core.record import CallRecord
-from strom.stores import schema
 from strom.stores.memory import MemoryStore
-from strom.stores.reading import SqliteReader
 from strom.stores.records import RecordFilter, RecordStore
-from strom.stores.sqlite import SqliteStore
+from tests.stores.kinds import NEVER_S, sql_reader, sql_store, sqlite_url
 
-NEVER_S = 3600.0
 Make = Callable[[], RecordStore]
+KINDS = ["memory", "sqlite", "sqlite, unwritten", "postgresql", "postgresql, unwritten"]
 
 
 @pytest.fixture
@@ -28,15 +26,18 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "strom.db"
 
 
-@pytest.fixture(params=["memory", "file", "file, unwritten"])
+@pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, path: Path) -> Iterator[RecordStore]:
     """`unwritten`: reads must see what its thread has not written."""
-    kinds: dict[str, Make] = {
-        "memory": MemoryStore,
-        "file": lambda: SqliteStore(path, interval_s=0),
-        "file, unwritten": lambda: SqliteStore(path, interval_s=NEVER_S),
-    }
-    made = kinds[request.param]()
+    kind, _, unwritten = request.param.partition(", ")
+    interval_s = NEVER_S if unwritten else 0
+    made: RecordStore = MemoryStore()
+    if kind == "sqlite":
+        made = sql_store(sqlite_url(path), interval_s=interval_s)
+    if kind == "postgresql":
+        made = sql_store(
+            request.getfixturevalue("postgres_database"), path.with_name("journals"), interval_s=interval_s
+        )
     yield made
     made.close()
 
@@ -114,12 +115,12 @@ def test_a_full_memory_forgets_the_oldest() -> None:
 
 
 def test_records_outlive_the_store(path: Path) -> None:
-    store = SqliteStore(path, interval_s=NEVER_S)
+    store = sql_store(sqlite_url(path), interval_s=NEVER_S)
     store.begin(call(1, "started"))
     store.put(call(2))
     store.close()
     store.close()
-    reader = SqliteReader(path)
+    reader = sql_reader(sqlite_url(path))
     assert [record.trace_id for record in reader.list().records] == ["t002", "t001"]
     assert reader.get("t001") == call(1, "started")
     page = reader.list(limit=1)
@@ -128,7 +129,7 @@ def test_records_outlive_the_store(path: Path) -> None:
 
 
 def test_what_comes_after_the_end_is_lost_and_counted(path: Path) -> None:
-    store = SqliteStore(path)
+    store = sql_store(sqlite_url(path))
     store.close()
     store.put(call(1))
     store.begin(call(2))
@@ -136,7 +137,7 @@ def test_what_comes_after_the_end_is_lost_and_counted(path: Path) -> None:
 
 
 def test_a_full_backlog_loses_what_comes_and_counts_it(path: Path) -> None:
-    store = SqliteStore(path, interval_s=NEVER_S, backlog=2)
+    store = sql_store(sqlite_url(path), interval_s=NEVER_S, backlog=2)
     for number in range(5):
         store.put(call(number))
         store.begin(call(10 + number, "started"))
@@ -147,7 +148,7 @@ def test_a_full_backlog_loses_what_comes_and_counts_it(path: Path) -> None:
 
 
 def test_a_locked_file_is_waited_for(path: Path) -> None:
-    store = SqliteStore(path, interval_s=0.01, busy_s=0.3)
+    store = sql_store(sqlite_url(path), interval_s=0.01, busy_s=0.3)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     store.begin(call(1, "started"))
@@ -167,7 +168,7 @@ def test_a_locked_file_is_waited_for(path: Path) -> None:
 
 
 def test_what_a_locked_file_keeps_out_is_counted_in_the_end(path: Path) -> None:
-    store = SqliteStore(path, interval_s=0.01, busy_s=0.3, backlog=2)
+    store = sql_store(sqlite_url(path), interval_s=0.01, busy_s=0.3, backlog=2)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     for number in range(2):
@@ -176,15 +177,18 @@ def test_what_a_locked_file_keeps_out_is_counted_in_the_end(path: Path) -> None:
     for number in range(2, 5):
         store.put(call(number))
     store.close()
-    assert store.lost == 5
+    assert store.lost == 3
     other.close()
+    again = sql_store(sqlite_url(path))
+    assert len(ids(again)) == 2  # what had room waited in the journal
+    again.close()
 
 
 def test_one_impossible_value_costs_one_record(path: Path) -> None:
-    store = SqliteStore(path, interval_s=NEVER_S)
+    store = sql_store(sqlite_url(path), interval_s=NEVER_S)
     bad_text, bad_number = call(1), call(2)
     bad_text.model_requested = "\ud800"
-    bad_number.bytes_out = 2**80
+    bad_number.usage.input_tokens = 2**80
     for record in (call(0), bad_text, bad_number, call(3)):
         store.put(record)
     assert store.flush(10)
@@ -194,7 +198,7 @@ def test_one_impossible_value_costs_one_record(path: Path) -> None:
 
 
 def test_many_threads_may_put_and_read(path: Path) -> None:
-    store = SqliteStore(path, interval_s=0.001)
+    store = sql_store(sqlite_url(path), interval_s=0.001)
 
     def work(base: int) -> None:
         for number in range(base, base + 50):
@@ -216,8 +220,9 @@ _WRITER = """
 import sys
 from pathlib import Path
 from strom.core.record import CallRecord
-from strom.stores.sqlite import SqliteStore
-store = SqliteStore(Path(sys.argv[1]), interval_s=0.001)
+from strom.stores.options import StoreOptions
+from strom.stores.table import open_store
+store = open_store(f"sqlite:///{sys.argv[1]}", StoreOptions(interval_s=0.001))
 for number in range(100):
     store.put(CallRecord(f"{sys.argv[2]}{number:03}", "completed", float(number)))
 assert store.flush(20) and store.lost == 0
@@ -228,7 +233,7 @@ store.close()
 def test_several_processes_share_a_file(path: Path) -> None:
     processes = [subprocess.Popen([sys.executable, "-c", _WRITER, str(path), name]) for name in "ab"]
     assert [process.wait(60) for process in processes] == [0, 0]
-    reader = SqliteReader(path)
+    reader = sql_reader(sqlite_url(path))
     assert len(reader.list(limit=500).records) == 200
     reader.close()
 
@@ -236,48 +241,25 @@ def test_several_processes_share_a_file(path: Path) -> None:
 # --- opening -------------------------------------------------------------------------------------
 
 
-def test_a_file_without_a_column_is_brought_up_to_date(path: Path) -> None:
-    SqliteStore(path).close()
-    connection = sqlite3.connect(path)
-    connection.execute("ALTER TABLE calls DROP COLUMN deltas")
-    connection.execute("INSERT INTO calls (trace_id, status, started_at) VALUES ('old', 'completed', 1.0)")
-    connection.commit()
-    connection.close()
-    store = SqliteStore(path)
-    assert store.get("old") == CallRecord("old", "completed", 1.0)
-    store.close()
-
-
-def test_a_newer_file_is_refused(path: Path) -> None:
-    SqliteStore(path).close()
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE schema_version SET version = ?", (schema.VERSION + 1,))
-    connection.commit()
-    connection.close()
-    for opening in (SqliteStore, SqliteReader):
-        with pytest.raises(ConfigError, match="newer version"):
-            opening(path)
-
-
 def test_files_that_are_no_store(tmp_path: Path) -> None:
     text = tmp_path / "text.db"
     text.write_text("no database" * 100)
     with pytest.raises(ConfigError, match="cannot be opened: file is not a database"):
-        SqliteStore(text)
+        sql_store(sqlite_url(text))
     with pytest.raises(ConfigError, match="cannot be read"):
-        SqliteReader(text)
+        sql_reader(sqlite_url(text))
     with pytest.raises(ConfigError, match="cannot be opened"):
-        SqliteStore(tmp_path / "no" / "folder.db")
+        sql_store(sqlite_url(tmp_path / "no" / "folder.db"))
     with pytest.raises(ConfigError, match="no store at"):
-        SqliteReader(tmp_path / "none.db")
+        sql_reader(sqlite_url(tmp_path / "none.db"))
 
 
 def test_damage_is_our_error_not_sqlites(path: Path) -> None:
-    store = SqliteStore(path, interval_s=0)
+    store = sql_store(sqlite_url(path), interval_s=0)
     store.put(call(1))
     assert store.flush(10)
     connection = sqlite3.connect(path)
-    connection.execute("UPDATE calls SET attempts = '{'")
+    connection.execute("UPDATE calls SET record = '{'")
     connection.commit()
     with pytest.raises(GatewayError, match="cannot be read"):
         store.get("t001")

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from strom.core.errors import BadRequest
+from strom.core.errors import BadRequest, Fault
 from strom.core.record import Status
 from strom.stores.records import RecordFilter, rfc3339
 
@@ -35,8 +35,9 @@ def parse_query(params: Mapping[str, str]) -> Query:
         if name not in RecordFilter.__struct_fields__:
             raise BadRequest(f"unknown query parameter {name!r}", param=name)
         fields[name] = parse_instant(value, name) if name in _TIMES else value
-    if fields.get("status", "started") not in get_args(Status):
-        raise BadRequest(f"status: expected one of {', '.join(get_args(Status))}", param="status")
+    for name, known in (("status", get_args(Status)), ("fault", get_args(Fault))):
+        if name in fields and fields[name] not in known:
+            raise BadRequest(f"{name}: expected one of {', '.join(known)}", param=name)
     return Query(RecordFilter(**fields), limit, cursor)
 
 

@@ -1,34 +1,44 @@
-"""Reads call records out of a SQLite file, whoever writes it."""
+"""Reads call records out of a database, whoever writes it.
+
+Every list runs along an index: that of a key, an endpoint or what did not end well where such a filter is given, else that of
+time. A filter without an index of its own (model, provider, region, policy, protocol) is checked along the way, newest first,
+so that a rare value is found faster with `since`.
+"""
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from strom.core.errors import GatewayError
+from strom.core.errors import ConfigError, GatewayError
 from strom.core.record import CallRecord
-from strom.stores.records import Page, RecordFilter, decode_cursor, encode_cursor
-from strom.stores.rows import from_row
-from strom.stores.schema import SELECT, open_readable
+from strom.stores.dialect import Connection, Dialect
+from strom.stores.records import EQUAL, Page, RecordFilter, decode_cursor, encode_cursor
+from strom.stores.rows import decode
+from strom.stores.versions import check_readable
 
-_EQUAL = ("status", "provider", "key_name", "protocol_in")
+SELECT = "SELECT record FROM calls"
 
 
-class SqliteReader:
+class SqlReader:
     """A RecordReader. May be used by several threads."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises ConfigError when there is no such store."""
-        self._connection = open_readable(path)
+    def __init__(self, dialect: Dialect) -> None:
+        """Raises ConfigError when there is no such store, or its schema is not ours."""
+        self.dialect = dialect
+        self._errors: tuple[type[Exception], ...] = (*dialect.errors, UnicodeError)
         self._lock = threading.Lock()
+        try:
+            self._connection = dialect.connect_reading()
+            check_readable(dialect, self._connection)
+        except dialect.errors as error:
+            raise ConfigError(f"the store {dialect.shown} cannot be read: {plain(error)}") from None
 
     def get(self, trace_id: str) -> CallRecord | None:
-        found = self._query(f"{SELECT} WHERE trace_id = ?", [trace_id])
+        found = self._records(f"{SELECT} WHERE trace_id = ?", [trace_id])
         return found[0] if found else None
 
     def list(self, wanted: RecordFilter = RecordFilter(), limit: int = 50, cursor: str | None = None) -> Page:  # noqa: B008
@@ -37,34 +47,53 @@ class SqliteReader:
 
     def select(self, wanted: RecordFilter, count: int, before: tuple[float, str] | None) -> tuple[CallRecord, ...]:
         """At most `count` records, newest first, older than `before`."""
-        conditions, values = _conditions(wanted)
-        if before is not None:
-            conditions.append("(started_at, trace_id) < (?, ?)")
-            values += before
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        return self._query(f"{SELECT}{where} ORDER BY started_at DESC, trace_id DESC LIMIT ?", [*values, count])
+        sql, values = listing(wanted, before)
+        return self._records(sql, [*values, count])
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> Sequence[Any]:
+        """What a query of ours gives. Raises GatewayError."""
+        with self._lock:
+            try:
+                return self._usable().execute(sql, values).fetchall()
+            except self._errors as error:
+                raise GatewayError("the record store cannot be read at the moment", detail=plain(error)) from None
 
     def close(self) -> None:
         with self._lock:
             self._connection.close()
 
-    def _query(self, sql: str, values: Sequence[Any]) -> tuple[CallRecord, ...]:
+    def _usable(self) -> Connection:
+        if not self.dialect.is_usable(self._connection):
+            self._connection = self.dialect.connect_reading()
+        return self._connection
+
+    def _records(self, sql: str, values: Sequence[Any]) -> tuple[CallRecord, ...]:
         try:
-            with self._lock:
-                rows = self._connection.execute(sql, values).fetchall()
-            return tuple([from_row(row) for row in rows])
-        except (sqlite3.Error, msgspec.MsgspecError, UnicodeError) as error:
-            raise GatewayError("the record store cannot be read at the moment", detail=str(error)) from None
+            return tuple([decode(row[0]) for row in self.rows(sql, values)])
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            raise GatewayError("the record store cannot be read at the moment", detail=plain(error)) from None
 
 
-def _conditions(wanted: RecordFilter) -> tuple[list[str], list[Any]]:
+def listing(wanted: RecordFilter, before: tuple[float, str] | None = None) -> tuple[str, list[Any]]:
+    """The query of a list, but for its limit's value."""
+    conditions, values = conditions_of(wanted)
+    if before is not None:
+        conditions.append("(started_at, trace_id) < (?, ?)")
+        values += before
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    return f"{SELECT}{where} ORDER BY started_at DESC, trace_id DESC LIMIT ?", values
+
+
+def conditions_of(wanted: RecordFilter) -> tuple[list[str], list[Any]]:
     conditions: list[str] = []
     values: list[Any] = []
-    for name in _EQUAL:
+    for name, column in EQUAL.items():
         value = getattr(wanted, name)
         if value is not None:
-            conditions.append(f"{name} = ?")
+            conditions.append(f"{column} = ?")
             values.append(value)
+    if wanted.status in ("started", "incomplete", "failed", "cancelled", "rejected"):
+        conditions.append("status <> 'completed'")  # lets the index of those be used
     if wanted.model is not None:
         conditions.append("(model_requested = ? OR model_used = ?)")
         values += [wanted.model, wanted.model]
@@ -77,3 +106,8 @@ def _conditions(wanted: RecordFilter) -> tuple[list[str], list[Any]]:
             conditions.append(condition)
             values.append(instant)
     return conditions, values
+
+
+def plain(error: Exception) -> str:
+    """One line of a driver's message. psycopg repeats where it connects to, but never a password."""
+    return " ".join(str(error).split())[:300]

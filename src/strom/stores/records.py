@@ -17,6 +17,17 @@ import msgspec
 from strom.core.errors import BadRequest
 from strom.core.record import CallRecord
 
+EQUAL = {
+    "status": "status",
+    "provider": "provider",
+    "key_name": "key_name",
+    "protocol_in": "protocol_in",
+    "endpoint": "endpoint_id",
+    "region": "inference_region",
+    "policy": "policy_id",
+    "fault": "fault",
+}
+"""Filters that demand one value, and the field of the record (and column of the table) they look at."""
 _TIMES = ("started_at", "ended_at")
 _CURSOR = msgspec.json.Decoder(tuple[float, str])
 
@@ -29,6 +40,10 @@ class RecordFilter(msgspec.Struct, frozen=True):
     provider: str | None = None
     key_name: str | None = None
     protocol_in: str | None = None
+    endpoint: str | None = None
+    region: str | None = None
+    policy: str | None = None
+    fault: str | None = None
     since: float | None = None
     """Started then or later."""
     until: float | None = None
@@ -37,9 +52,9 @@ class RecordFilter(msgspec.Struct, frozen=True):
     """Ended then or later: what a follower asks for."""
 
     def matches(self, record: CallRecord) -> bool:
-        for name in ("status", "provider", "key_name", "protocol_in"):
+        for name, field in EQUAL.items():
             wanted = getattr(self, name)
-            if wanted is not None and getattr(record, name) != wanted:
+            if wanted is not None and getattr(record, field) != wanted:
                 return False
         if self.model is not None and self.model not in (record.model_requested, record.model_used):
             return False
@@ -74,8 +89,9 @@ class RecordReader(Protocol):
 class RecordStore(RecordReader, Protocol):
     """Writing and reading. `begin` and `put` return at once and raise nothing; what they took is seen by the next read.
 
-    `begin` makes a call visible (status "started") before it settles; `put` takes its final record, which nobody changes
-    after that. `flush` waits until everything taken so far is kept and says whether that came about.
+    `begin` makes a call visible (status "started") before it settles, and from then on no death of the process hides it;
+    `put` takes its final record, which nobody changes after that. `flush` waits until everything taken so far is kept and
+    says whether that came about.
     """
 
     @property
@@ -125,6 +141,8 @@ def started(record: CallRecord) -> CallRecord:
         policy_id=record.policy_id,
         key_name=record.key_name,
         streamed=record.streamed,
+        client=record.client,
+        peer=record.peer,
     )
 
 

@@ -1,65 +1,70 @@
-"""Call records as rows of a table: one column per field of `CallRecord`, nested fields as JSON.
+"""Call records as rows: the whole record as JSON, and beside it the columns that queries look at.
 
-The columns follow the struct, so a new field of the record is a new column and nothing else changes. Nullable, all of them
-but the key: a row written before a column existed reads as the field's default.
+What is only shown costs no column, so a new field of `CallRecord` needs no migration; a record written before a field existed
+reads as the field's default. Amounts stand as exact decimals: the shortest text of a float of up to 15 digits is the decimal it
+was made from (gateway/accounts.py makes them so).
 """
 
 from __future__ import annotations
 
-from typing import Any, get_args, get_type_hints
+from decimal import Decimal
+from typing import Any
 
 import msgspec
 
 from strom.core.record import CallRecord
 
-_TYPES = get_type_hints(CallRecord)
-_SQL_TYPES = {int: "INTEGER", float: "REAL", bool: "INTEGER"}
+COLUMNS = (
+    "trace_id", "started_at", "ended_at", "status", "protocol_in", "model_requested", "model_used", "provider",
+    "endpoint_id", "inference_region", "policy_id", "key_name", "fault", "input_tokens", "output_tokens",
+    "cached_tokens", "reasoning_tokens", "cost_amount", "cost_currency", "record",
+)  # fmt: skip
+_LIST = ", ".join(COLUMNS)
+_MARKS = ", ".join("?" * len(COLUMNS))
+_NEWER = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS[1:])
+_INSERT = f"INSERT INTO calls ({_LIST}) VALUES ({_MARKS}) ON CONFLICT (trace_id) DO "  # noqa: S608 (our own names)
+PUT = f"{_INSERT}UPDATE SET {_NEWER}"
+"""The final record, whatever stood there."""
+INSERT_NEW = f"{_INSERT}NOTHING"
+SETTLE = f"{_INSERT}UPDATE SET {_NEWER} WHERE calls.status = 'started'"
+"""For records of dead processes: what is settled stays."""
+
+encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder(CallRecord).decode
 
 
-def _bare(hint: Any) -> Any:
-    """The type without `| None`."""
-    alternatives = [one for one in get_args(hint) if one is not type(None)]
-    return alternatives[0] if type(None) in get_args(hint) and len(alternatives) == 1 else hint
-
-
-def _is_nested(hint: Any) -> bool:
-    return getattr(hint, "__origin__", hint) in (list, dict) or (
-        isinstance(hint, type) and issubclass(hint, msgspec.Struct)
+def to_row(record: CallRecord, encoded: bytes) -> tuple[Any, ...]:
+    """Values in the order of COLUMNS. `encoded`: the record as JSON."""
+    usage, cost = record.usage, record.cost_estimate
+    return (
+        record.trace_id,
+        record.started_at,
+        record.ended_at,
+        record.status,
+        record.protocol_in,
+        record.model_requested,
+        record.model_used,
+        record.provider,
+        record.endpoint_id,
+        record.inference_region,
+        record.policy_id,
+        record.key_name,
+        record.fault,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cached_tokens,
+        usage.reasoning_tokens,
+        None if cost is None else exact(cost.amount),
+        None if cost is None else cost.currency,
+        encoded.decode(),
     )
 
 
-COLUMNS: tuple[str, ...] = CallRecord.__struct_fields__
-_NESTED: tuple[tuple[int, msgspec.json.Decoder[Any]], ...] = tuple(
-    (at, msgspec.json.Decoder(_TYPES[name])) for at, name in enumerate(COLUMNS) if _is_nested(_bare(_TYPES[name]))
-)
-_FLAGS = tuple(at for at, name in enumerate(COLUMNS) if _TYPES[name] is bool)
-_ENCODE = msgspec.json.encode
+def exact(amount: float) -> str:
+    """The decimal that a float stands for, without an exponent."""
+    return format(Decimal(repr(amount)), "f")
 
 
-def column_sql(name: str) -> str:
-    """The declaration of a column."""
-    if name == "trace_id":
-        return "trace_id TEXT PRIMARY KEY NOT NULL"
-    return f"{name} {_SQL_TYPES.get(_bare(_TYPES[name]), 'TEXT')}"
-
-
-def to_row(record: CallRecord) -> list[Any]:
-    """Values in the order of COLUMNS."""
-    row = list(msgspec.structs.astuple(record))
-    for at, _ in _NESTED:
-        value = row[at]
-        if value is not None:
-            row[at] = _ENCODE(value).decode() if value else None
-    return row
-
-
-def from_row(row: tuple[Any, ...]) -> CallRecord:
-    """Raises msgspec.ValidationError or DecodeError when the row is none of ours."""
-    values = list(row)
-    for at, decoder in _NESTED:
-        if values[at] is not None:
-            values[at] = decoder.decode(values[at])
-    for at in _FLAGS:
-        if values[at] is not None:
-            values[at] = bool(values[at])
-    return CallRecord(**{name: value for name, value in zip(COLUMNS, values, strict=True) if value is not None})
+def without_nul(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """PostgreSQL's text holds no NUL; what a client put into a name must not cost its record. (JSON escapes it.)"""
+    return tuple(value.replace("\0", "\ufffd") if isinstance(value, str) else value for value in row)

@@ -2,36 +2,69 @@
 
     sqlite:///strom.db          relative to the working directory (three slashes)
     sqlite:////var/lib/strom.db absolute (four)
+    postgresql://user@host/db   the password in the URL, in PGPASSWORD or in .pgpass
     memory://                   forgotten when the process ends
 
-Source: product.md section 4, `[store]`. Nothing here opens anything.
+Source: product.md section 4, `[store]`; connection URIs: PostgreSQL 15 manual section 34.1.1.2. Nothing here opens anything.
 """
 
 from __future__ import annotations
+
+import hashlib
+from urllib.parse import urlsplit
 
 import msgspec
 
 from strom.core.errors import ConfigError
 
-KNOWN = ("sqlite", "memory")
-_PLANNED = ("postgresql", "postgres")
+KNOWN = ("sqlite", "memory", "postgresql")
+_SAME = {"postgres": "postgresql"}
 
 
 class StoreUrl(msgspec.Struct, frozen=True):
     scheme: str
     path: str = ""
     """Of the file, for sqlite."""
+    target: str = ""
+    """The whole connection URI, for postgresql: it may hold a password, and no message repeats it."""
+
+    def __repr__(self) -> str:
+        return f"StoreUrl({self.shown})"
+
+    @property
+    def shown(self) -> str:
+        """The URL without its password."""
+        if self.scheme == "sqlite":
+            return f"sqlite:///{self.path}"
+        return f"{self.scheme}://" if self.scheme == "memory" else without_password(self.target)
+
+    @property
+    def digest(self) -> str:
+        """Names the store in a file name."""
+        return hashlib.sha256(self.shown.encode()).hexdigest()[:16]
 
 
 def parse_store_url(text: str) -> StoreUrl:
     """Raises ConfigError. Does not repeat the URL, which may carry a password."""
-    scheme, found, rest = text.partition("://")
+    given, found, rest = text.partition("://")
+    scheme = _SAME.get(given, given)
     if not found or scheme not in KNOWN:
-        raise ConfigError(_refusal(scheme if found else ""))
+        raise ConfigError(_refusal(given if found else ""))
     if scheme == "memory":
         if rest:
             raise ConfigError("memory:// takes nothing after the slashes")
         return StoreUrl("memory")
+    return _postgres(f"{scheme}://{rest}") if scheme == "postgresql" else _sqlite(rest)
+
+
+def without_password(target: str) -> str:
+    """A connection URI as messages may show it: no password, no query, which may hold one too."""
+    parts = urlsplit(target)
+    user, at, place = parts.netloc.rpartition("@")
+    return f"{parts.scheme}://{user.partition(':')[0]}{at}{place}{parts.path}"
+
+
+def _sqlite(rest: str) -> StoreUrl:
     if not rest.startswith("/") or rest in ("/", "//"):
         raise ConfigError("expected sqlite:///file.db (relative) or sqlite:////folder/file.db (absolute)")
     if rest == "/:memory:":
@@ -39,7 +72,16 @@ def parse_store_url(text: str) -> StoreUrl:
     return StoreUrl("sqlite", rest[1:])
 
 
+def _postgres(target: str) -> StoreUrl:
+    try:
+        database = urlsplit(target).path.strip("/")
+    except ValueError:
+        database = ""
+    if not database or "/" in database:
+        raise ConfigError("expected postgresql://user@host/database")
+    return StoreUrl("postgresql", target=target)
+
+
 def _refusal(scheme: str) -> str:
-    if scheme in _PLANNED:
-        return f"{scheme}:// stores are not available in this version; use sqlite:///strom.db"
-    return f"unknown kind of store{f' {scheme}://' if scheme.isalnum() else ''}; known are sqlite:/// and memory://"
+    named = f" {scheme}://" if scheme.isalnum() else ""
+    return f"unknown kind of store{named}; known are sqlite:///, postgresql:// and memory://"

@@ -1,0 +1,1 @@
+"""One module per change, in order. What is released is never edited: it describes what stands in files out there."""
