@@ -47,6 +47,14 @@ class Resuming:
         self.kept = True
         """False: an answer came that cannot be resumed."""
 
+    @property
+    def told(self) -> int | None:
+        return self.count if self.kept else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return () if self.kept else (NOT_KEPT,)
+
     def over(self, transport: UpstreamClient | None) -> UpstreamClient:
         return ResumingClient(self, transport)
 
