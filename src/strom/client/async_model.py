@@ -37,12 +37,12 @@ class AsyncModel(ModelCore):
         Raises Unsupported, BadRequest, AuthError for what cannot be asked for, before anything is sent.
         """
         run, tools = self._prepare(messages, options, whole=False)
-        return AsyncStream(run, tools, self._clock, self._transport)
+        return AsyncStream(run, tools, self._clock, self._over(run))
 
     async def complete(self, messages: Messages, **options: Unpack[CallOptions]) -> Reply:
         """The whole reply: a folded stream. Raises StreamFailed (which is also RateLimited, AuthError …) otherwise."""
         run, tools = self._prepare(messages, options, whole=True)
-        async with AsyncStream(run, tools, self._clock, self._transport) as stream:
+        async with AsyncStream(run, tools, self._clock, self._over(run)) as stream:
             return await stream.reply()
 
     def session(self, **options: Unpack[SessionOptions]) -> AsyncSession:

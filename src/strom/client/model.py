@@ -33,12 +33,12 @@ class Model(ModelCore):
         Raises Unsupported, BadRequest, AuthError for what cannot be asked for, before anything is sent.
         """
         run, tools = self._prepare(messages, options, whole=False)
-        return Stream(run, tools, self._clock, self._transport)
+        return Stream(run, tools, self._clock, self._over(run))
 
     def complete(self, messages: Messages, **options: Unpack[CallOptions]) -> Reply:
         """The whole reply: a folded stream. Raises StreamFailed (which is also RateLimited, AuthError …) otherwise."""
         run, tools = self._prepare(messages, options, whole=True)
-        with Stream(run, tools, self._clock, self._transport) as stream:
+        with Stream(run, tools, self._clock, self._over(run)) as stream:
             return stream.reply()
 
     def session(self, **options: Unpack[SessionOptions]) -> Session:

@@ -20,6 +20,7 @@ from strom.client.options import CallOptions, ModelOptions, Unfinished
 from strom.client.provider import Address, Provider, resolve
 from strom.client.reply import Reply
 from strom.client.requests import Wish, build
+from strom.client.resuming import Resuming
 from strom.client.run import Job, Run
 from strom.client.schemas import shape_of
 from strom.client.tool_running import ToolBox
@@ -122,8 +123,14 @@ class ModelCore:
             tracer=self.tracer,
             price_of=self._price_of,
             on_metrics=self._note_metrics,
+            resuming=Resuming() if options.get("resume") else None,
             **given,
         )
+
+    def _over(self, run: Run) -> UpstreamClient | None:
+        """What carries its requests; None: the process's connections."""
+        resuming = run.job.resuming
+        return self._transport if resuming is None else resuming.over(self._transport)
 
     def _candidates(self, wish: Wish, fallbacks: Sequence[Provider]) -> tuple[Candidate, ...]:
         """A fallback that cannot be asked for this at all is left out."""

@@ -76,3 +76,5 @@ class CallOptions(TypedDict, total=False):
     correlation_id: str
     continue_from: Unfinished
     """Go on deliberately from an incomplete answer: its text, or what carries it."""
+    resume: bool
+    """Through a Strom gateway: go on by itself after a broken connection, byte for byte. Default False."""

@@ -25,6 +25,7 @@ from strom.client.messages import results_message
 from strom.client.publisher import Publisher
 from strom.client.reply import Reply
 from strom.client.requests import Wish
+from strom.client.resuming import Resuming
 from strom.client.retry import Admission, Retry
 from strom.client.schemas import ShapeError, read_json
 from strom.client.signals import Action, Over, RunTools, Sent, Signal, ToolOutcome
@@ -58,6 +59,7 @@ class Job(msgspec.Struct, frozen=True):
     on_metrics: Callable[[StreamMetrics], None] = lambda _metrics: None
     earlier_text: str = ""
     continued: bool = False
+    resuming: Resuming | None = None
 
 
 class Run:
@@ -207,7 +209,8 @@ class Run:
         self._texts.append(publisher.text)
         self._thoughts.append(publisher.thinking)
         self._attempts += turn.attempts
-        for what in (*turn.candidate.dropped, *fold.notes):
+        notes = self.job.resuming.notes if self.job.resuming is not None else ()
+        for what in (*turn.candidate.dropped, *fold.notes, *notes):
             self._dropped[what] = None
 
     def _advance(self, events: list[Any], at: float) -> None:
@@ -387,4 +390,5 @@ class Run:
             dropped=(*candidate.dropped, *fold.notes),
             correlation_id=job.correlation_id,
             continued=job.continued,
+            resumed=job.resuming.told if job.resuming is not None else None,
         )
