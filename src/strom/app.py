@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
@@ -39,7 +40,9 @@ from strom.server.pages import Pages
 from strom.server.platform import Platform
 from strom.server.responses import Archive, Responses
 from strom.startup import Announcement, find_backends
+from strom.stores.options import StoreOptions
 from strom.stores.responses import ResponseLimits
+from strom.stores.sealing import KeySet, parse_key
 from strom.stores.table import open_response_store, open_store
 from strom.supervisor import reserve, supervise
 from strom.telemetry.station import client_connections
@@ -76,11 +79,24 @@ def call_settings(settings: Settings) -> CallSettings:
         fetch_media=limits if server.fetch_media else None,
         structured_fallback=server.structured_fallback,
         slow_reader_s=server.slow_reader_s,
+        keep_peer=settings.store.keep_peer,
     )
 
 
 def make_admission(settings: Settings) -> Admission:
     return Admission(settings.server.max_active_calls, settings.server.max_memory_mb)
+
+
+def store_options(settings: Settings) -> StoreOptions:
+    """Raises ConfigError when keys are given and the package that seals is not installed."""
+    table = settings.store
+    keys = [parse_key(key.reveal()) for key in settings.store_keys]
+    return StoreOptions(
+        retention_days=table.retention_days,
+        journal_dir=Path(table.journal_dir) if table.journal_dir else None,
+        auto_upgrade=table.auto_upgrade,
+        sealing=KeySet(keys) if keys else None,
+    )
 
 
 def make_responses(gateway: Gateway, settings: Settings) -> Responses:
@@ -89,8 +105,9 @@ def make_responses(gateway: Gateway, settings: Settings) -> Responses:
     if not table.responses:
         return Responses(gateway, None)
     limits = ResponseLimits(table.response_retention_s, table.max_responses, table.max_response_bytes)
-    store = open_response_store(settings.store_url, limits)
-    archive = Archive(store, shared=settings.server.workers > 1)
+    store = open_response_store(settings.store_url, limits, store_options(settings))
+    shared = settings.server.workers > 1 or settings.store_url.startswith("postgres")
+    archive = Archive(store, shared=shared)
     return Responses(gateway, archive, table.max_background)
 
 
@@ -99,7 +116,7 @@ class Runtime:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.store = open_store(settings.store_url)
+        self.store = open_store(settings.store_url, store_options(settings))
         self.client = NativeClient()
         clock = LoopClock(asyncio.get_running_loop())
         services = Services(self.client, self.store, call_settings(settings), clock)

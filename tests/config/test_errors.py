@@ -105,7 +105,7 @@ def errors(tmp_path: Path, text: str, environ: dict[str, str] | None = None) -> 
             '[store]\nurl = "sqlite://strom.db"',
             "store.url: expected sqlite:///file.db (relative) or sqlite:////folder/file.db (absolute)",
         ),
-        ('[store]\nurl = "postgresql://h/db"', "store.url: postgresql:// stores are not available in this version; use sqlite:///strom.db"),
+        ('[store]\nurl = "postgresql://h"', "store.url: expected postgresql://user@host/database"),
         (
             '[shared]\nurl = "postgres://h/0"',
             "shared.url: expected memory://, redis://HOST:PORT/DATABASE or rediss://… (with TLS)",

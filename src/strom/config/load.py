@@ -20,9 +20,9 @@ from strom.config.models import resolve_models
 from strom.config.providers import Environment, add_backends, resolve_providers
 from strom.config.schema import AuthSettings, Document, ServerSettings, SharedTable, StoreTable
 from strom.config.settings import Overrides, Settings
+from strom.config.storing import BELONGS_ELSEWHERE, resolve_store, store_password
 from strom.config.tables import Problems, explain, read_table
 from strom.core.errors import ConfigError
-from strom.stores.urls import parse_store_url
 from strom.upstreams.settings import Secret
 
 VARIABLES: dict[str, tuple[str, str]] = {
@@ -59,6 +59,8 @@ def load_settings(path: Path | None, overrides: Overrides, environ: Mapping[str,
     document = read_table(Document, _read_file(path) if path else {}, "", problems)
     if _password(document.shared.url):
         problems.add("shared.url", "a password never stands in the file: put the whole URL into STROM_SHARED_URL")
+    if store_password(document.store.url):
+        problems.add("store.url", BELONGS_ELSEWHERE)
     document = _with_variables(document, environ, problems)
     document = _with_flags(document, overrides, problems)
     settings = _resolve(document, overrides, Environment(environ, problems))
@@ -134,12 +136,14 @@ def _resolve(document: Document, overrides: Overrides, environment: Environment)
     models = resolve_models(document.models, providers, problems)
     check_policies(document.policies, problems)
     keys = resolve_keys(document.keys, document.policies, environment)
+    store_keys = resolve_store(document.store, environment)
     if password := _password(document.shared.url):
         environment.secrets.append(Secret(password))
     return Settings(
         server=document.server,
         store_url=document.store.url,
         store=document.store,
+        store_keys=store_keys,
         shared_url=document.shared.url,
         shared=document.shared,
         auth=document.auth,
@@ -161,10 +165,6 @@ def _password(url: str) -> str:
 
 
 def _check_urls(document: Document, problems: Problems) -> None:
-    try:
-        parse_store_url(document.store.url)
-    except ConfigError as error:
-        problems.add("store.url", error.message)
     if document.shared.url != "memory://" and not document.shared.url.startswith(("redis://", "rediss://")):
         problems.add("shared.url", "expected memory://, redis://HOST:PORT/DATABASE or rediss://… (with TLS)")
 

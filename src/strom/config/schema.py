@@ -125,6 +125,21 @@ class StoreTable(msgspec.Struct, frozen=True):
     """All responses together; the oldest make room."""
     max_background: Positive = 32
     """Background responses that run at once, in each process."""
+    retention_days: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    """Older records are removed. None: they are kept."""
+    keep_peer: bool = False
+    """Whether records hold the address of their caller."""
+    journal_dir: Words | None = None
+    """Where each process notes its running calls, so that none is lost with it. None: beside the SQLite file; for PostgreSQL
+    the user's state folder."""
+    auto_upgrade: bool = False
+    """Whether an outdated PostgreSQL schema is upgraded at the start. SQLite files always are."""
+    encryption_key_env: Words | None = None
+    """Variable with the key (32 bytes, base64 or hexadecimal) that seals stored content."""
+    encryption_key_file: Words | None = None
+    old_encryption_key_envs: tuple[Words, ...] = ()
+    """Keys that sealed before, and still open."""
+    old_encryption_key_files: tuple[Words, ...] = ()
 
 
 class SharedTable(msgspec.Struct, frozen=True):

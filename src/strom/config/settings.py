@@ -48,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True):
     server: ServerSettings = ServerSettings()
     store_url: str = "sqlite:///strom.db"
     store: StoreTable = StoreTable()
+    store_keys: tuple[Secret, ...] = ()
+    """What seals stored content: the first key seals, all of them open."""
     shared_url: str = "memory://"
     shared: SharedTable = SharedTable()
     auth: AuthSettings = AuthSettings()

@@ -72,6 +72,8 @@ class CallSettings(msgspec.Struct, frozen=True):
     structured_fallback: FallbackMode = "prompt"
     slow_reader_s: float = 300.0
     """A client that has read nothing for so long is not slow but gone, however its connection looks."""
+    keep_peer: bool = False
+    """Whether records hold the address of their caller."""
 
 
 LINGER_S = 2.0
