@@ -1,0 +1,22 @@
+"""Who called, as far as a record may say it: the program, and the address only where that is wanted.
+
+Source: RFC 9110 section 10.1.5: a user-agent begins with its most significant product, `name/version`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from strom.core.record import CallRecord
+from strom.transport.types import RequestHead
+
+_PRODUCT = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,40}(?:/[A-Za-z]{2,24}(?![0-9A-Za-z]))?")
+"""A name, and what stands for its version where that is a word: SDKs call themselves `OpenAI/Python 1.90.0`."""
+
+
+def describe_caller(record: CallRecord, head: RequestHead, *, keep_peer: bool) -> None:
+    agent = head.header(b"user-agent")
+    product = _PRODUCT.match(agent) if agent else None
+    record.client = product.group().decode("ascii") if product is not None else None
+    if keep_peer:
+        record.peer = head.peer or None
