@@ -69,9 +69,9 @@ class CompletionMetadata(msgspec.Struct, frozen=True):
     """The evidence of a stream: on its terminal event, on a reply, and on the exception of a failure.
 
     `usage` adds up all requests of a run with tools; `timing` is that of the last one. `text` and `thinking` are what came,
-    `tool_calls` the calls of the last turn. `resumed`: how often a broken connection was resumed; None without `resume=True`, or
-    where the backend keeps no streams (then `dropped` says so). `metadata`: what only this provider reports, under its own names and in its own
+    `tool_calls` the calls of the last turn. `metadata`: what only this provider reports, under its own names and in its own
     units. `continued`: this answer goes on from an earlier, incomplete one. `dropped`: what could not be sent or read.
+    `resumed`: how often a broken connection was resumed; None without `resume=True`, and where the backend keeps no streams.
     """
 
     finish_reason: str | None = None
