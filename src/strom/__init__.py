@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from strom.core.record import Cost as Cost
     from strom.core.usage import Usage as Usage
     from strom.upstreams.settings import Price as Price
-    from strom.upstreams.settings import Timeouts as Timeouts
+    from strom.upstreams.timeouts import Timeouts as Timeouts
 
 _MODULES: dict[str, tuple[str, ...]] = {
     "strom.client.async_model": ("AsyncModel",),
@@ -106,7 +106,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "strom.core.record": ("Cost",),
     "strom.core.usage": ("Usage",),
-    "strom.upstreams.settings": ("Price", "Timeouts"),
+    "strom.upstreams.settings": ("Price",),
+    "strom.upstreams.timeouts": ("Timeouts",),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

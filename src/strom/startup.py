@@ -23,7 +23,8 @@ from strom.logs import REDACTOR
 from strom.transport.client import NativeClient
 from strom.upstreams.discovery import Found, discover
 from strom.upstreams.rows import UPSTREAMS
-from strom.upstreams.settings import ProviderSettings, Secret, Timeouts
+from strom.upstreams.settings import ProviderSettings, Secret
+from strom.upstreams.timeouts import Timeouts
 
 NOTHING_FOUND = """\
 No model backend was found on this machine, and the embedded model is not installed.

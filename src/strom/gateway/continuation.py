@@ -33,7 +33,7 @@ from strom.core.tool_names import ToolNameFilter
 from strom.core.usage import estimate_tokens
 from strom.gateway.outgoing import Incoming
 from strom.gateway.seam import Seam, SeamBroken
-from strom.protocols.codec import Quirks, StreamDecoder, StreamEncoder, ToolName
+from strom.protocols.codec import Express, Quirks, StreamDecoder, StreamEncoder, ToolName
 
 CONTINUE = "Continue your answer exactly where it broke off. Repeat nothing of it and add no remark."
 _OfABlock = ThinkingDelta | SignatureDelta | ArgumentsDelta | CitationDelta | BlockEnded
@@ -143,6 +143,9 @@ class StoryPipe:
 
     def feed(self, data: bytes) -> bytes:
         return self.pass_on(self._decoder.feed(data))
+
+    def express(self) -> Express | None:
+        return None
 
     def finish(self) -> bytes:
         return self.pass_on(self._decoder.finish())

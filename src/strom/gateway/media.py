@@ -146,6 +146,9 @@ class Fetching:
     def abort(self) -> None:
         self._task.cancel()
 
+    def express(self, take: Callable[[bytes], None]) -> None:
+        pass
+
     def pause_reading(self) -> None:
         pass  # nothing of it reaches the client
 

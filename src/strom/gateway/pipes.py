@@ -14,13 +14,17 @@ from strom.core.evidence import Evidence
 from strom.core.fold import Fold
 from strom.core.messages import ToolName
 from strom.core.tool_names import ToolNameFilter
-from strom.protocols.codec import StreamDecoder, StreamEncoder
+from strom.protocols.codec import Express, StreamDecoder, StreamEncoder
 
 
 class StreamPipe(Protocol):
     evidence: Evidence
 
     def feed(self, data: bytes) -> bytes: ...
+
+    def express(self) -> Express | None:
+        """After a feed: the short way for reads that are one more token, if there is one until the next feed."""
+        ...
 
     def finish(self) -> bytes: ...
 
@@ -51,6 +55,14 @@ class TranscodePipe:
 
     def finish(self) -> bytes:
         return self.pass_on(self._decoder.finish())
+
+    def express(self) -> Express | None:
+        expected = self._decoder.expects()
+        if expected is None:
+            return None
+        kind, index, lone = expected
+        again = self._encoder.continues(kind, index)
+        return None if again is None else (lone, again)
 
     def pass_on(self, events: list[Event]) -> bytes:
         """Encode events that are already decoded (also those of a whole reply that goes out as a stream)."""
@@ -86,6 +98,9 @@ class FoldPipe:
     def finish(self) -> bytes:
         self.take(self._decoder.finish())
         return b""
+
+    def express(self) -> Express | None:
+        return None
 
     def take(self, events: list[Event]) -> None:
         if self._names is not None:

@@ -21,7 +21,7 @@ from strom.core.errors import BadRequest, InvalidAnswer, Unsupported
 from strom.core.events import BlockStarted, Event, Failed, Finished, TextDelta
 from strom.core.json_scan import JsonScan
 from strom.core.messages import Message, Request, ResponseFormat, TextPart
-from strom.protocols.codec import StreamDecoder
+from strom.protocols.codec import Lone, StreamDecoder
 from strom.upstreams.upstream import Upstream
 
 FallbackMode = Literal["prompt", "refuse"]
@@ -162,6 +162,9 @@ class CheckedDecoder:
 
     def feed(self, data: bytes) -> list[Event]:
         return self._check.feed(self._decoder.feed(data))
+
+    def expects(self) -> tuple[type[Event], int, Lone] | None:
+        return None
 
     def finish(self) -> list[Event]:
         return self._check.feed(self._decoder.finish())

@@ -21,9 +21,16 @@ from strom.core.evidence import Evidence
 from strom.core.messages import Reply, Request, ToolName
 
 Headers = list[tuple[bytes, bytes]]
+Lone = Callable[[bytes], str | None]
+"""Looks at a read. One that is exactly one more delta like the last event, it takes in and gives its text; of any other it
+takes nothing, gives None, and the read has to be fed."""
+Express = tuple[Lone, Callable[[str], bytes] | None]
+"""And what makes the client's bytes of the text; None: the read goes out as it came."""
 __all__ = [
     "Codec",
     "EncodedError",
+    "Express",
+    "Lone",
     "Quirks",
     "Relay",
     "ReplyContext",
@@ -139,6 +146,10 @@ class StreamDecoder(Protocol):
 
     def feed(self, data: bytes) -> list[Event]: ...
 
+    def expects(self) -> tuple[type[Event], int, Lone] | None:
+        """After a feed: if the next read may well be one more delta, its type and block, and what recognises it."""
+        ...
+
     def finish(self) -> list[Event]: ...
 
 
@@ -152,6 +163,10 @@ class StreamEncoder(Protocol):
     """
 
     def encode(self, events: list[Event]) -> bytes: ...
+
+    def continues(self, kind: type[Event], index: int) -> Callable[[str], bytes] | None:
+        """After an encode, and until the next: writes one more delta of this kind to this block. None: use `encode`."""
+        ...
 
     def fail(self, error: StromError) -> bytes: ...
 
@@ -169,6 +184,11 @@ class Relay(Protocol):
     evidence: Evidence
 
     def feed(self, data: bytes) -> bytes: ...
+
+    def express(self) -> Express | None:
+        """After a feed, and until the next: the short way for reads that are one more token, if there is one. Whoever goes it
+        counts the text in the evidence."""
+        ...
 
     def finish(self) -> bytes:
         """The body ended by its own framing."""

@@ -16,6 +16,7 @@ Source: RFC 9112 sections 6.3 (message body length), 8 (incomplete messages) and
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol, cast
 
 import httptools
@@ -31,6 +32,25 @@ _LARGE_BYTES = 65_536
 # Where a connection stands. SENT: no byte of the response yet; HEAD: inside it, or between interim ones; DONE: the
 # message is complete, the read it came with is not yet over.
 _IDLE, _SENT, _HEAD, _BODY, _DONE, _CLOSED = range(6)
+
+
+_MOST_EXPRESS = 2048
+
+
+def _chunk_heads() -> list[bytes]:
+    """By the length of a whole chunk, framing included: the one head that it can have (RFC 9112 section 7.1), as nearly
+    everybody writes it; other spellings are left to llhttp. What no chunk is long is answered by what no data begins with.
+    """
+    heads = [b"\r"] * _MOST_EXPRESS
+    for length in range(1, _MOST_EXPRESS):
+        head = b"%x\r\n" % length
+        size = len(head) + length + 2
+        if size < _MOST_EXPRESS:
+            heads[size] = head
+    return heads
+
+
+_CHUNK_HEADS = _chunk_heads()
 
 
 class _Nobody:
@@ -132,6 +152,10 @@ class NativeUpstreamExchange:
             if self.decoder is not None:
                 self.decoder.pause()
 
+    def express(self, take: Callable[[bytes], None]) -> None:
+        if self.connection is not None and self.decoder is None:
+            self.connection.express(take)
+
     def resume_reading(self) -> None:
         if self.paused:
             self.paused = False
@@ -152,8 +176,8 @@ class UpstreamConnection(asyncio.Protocol):
     """A connection to one origin, for one request after the other."""
 
     __slots__ = (
-        "_by_close", "_call", "_extra", "_headers", "_interim", "_keep_alive", "_origin", "_owner", "_parser",
-        "_phase", "_receiver", "_reused", "_transport", "_unread_bytes", "idle_since", "loop", "shelf",
+        "_by_close", "_call", "_express", "_extra", "_headers", "_interim", "_keep_alive", "_origin", "_owner", "_parser",
+        "_phase", "_receiver", "_reused", "_taker", "_transport", "_unread_bytes", "idle_since", "loop", "shelf",
     )  # fmt: skip
 
     def __init__(
@@ -177,6 +201,9 @@ class UpstreamConnection(asyncio.Protocol):
         self._unread_bytes = 0
         """Bytes since the last piece of body: of a head, of trailers, of chunk extensions."""
         self._phase = _IDLE
+        self._taker: Callable[[bytes], None] | None = None
+        """Who takes whole chunks, and `_express` the same while no chunk is begun."""
+        self._express: Callable[[bytes], None] | None = None
         self._by_close = self._extra = self._interim = self._keep_alive = self._reused = False
         self.idle_since = 0.0
 
@@ -214,6 +241,7 @@ class UpstreamConnection(asyncio.Protocol):
     def drop(self) -> None:
         """Closes at once, without a word to anybody."""
         self._phase = _CLOSED
+        self._taker = self._express = None
         self._call = None
         self._receiver = _NOBODY
         if self._transport is not None:
@@ -226,7 +254,18 @@ class UpstreamConnection(asyncio.Protocol):
         if self._phase == _CLOSED:
             transport.close()
 
+    def express(self, take: Callable[[bytes], None]) -> None:
+        """Whole chunks go to `take`; nothing of them passes llhttp, which stands between two chunks all the while."""
+        self._taker = take
+
     def data_received(self, data: bytes) -> None:
+        if self._express is not None:
+            size = len(data)
+            if size < _MOST_EXPRESS:
+                head = _CHUNK_HEADS[size]
+                if data.startswith(head) and data.endswith(b"\r\n"):
+                    self._express(data[len(head) : -2])
+                    return
         if self._phase != _BODY and not self._expects_head(data):
             return
         self._unread_bytes += len(data)
@@ -286,6 +325,12 @@ class UpstreamConnection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         self._unread_bytes = 0
         self._receiver.on_body(data)
+
+    def on_chunk_header(self) -> None:
+        self._express = None
+
+    def on_chunk_complete(self) -> None:
+        self._express = self._taker
 
     def on_message_complete(self) -> None:
         if self._interim:
@@ -423,6 +468,7 @@ class UpstreamConnection(asyncio.Protocol):
         call, receiver = self._call, self._receiver
         self._call = None
         self._receiver = _NOBODY
+        self._taker = self._express = None
         if call is not None:
             call.connection = None
             if call.decoder is None:

@@ -142,8 +142,12 @@ class MemoryUpstream:
         self.over = False
         self.paused = False
         self._steps: deque[Callable[[], None]] = deque()
+        self._express: Callable[[bytes], None] | None = None
 
     # -- UpstreamExchange
+
+    def express(self, take: Callable[[bytes], None]) -> None:
+        self._express = take
 
     def abort(self) -> None:
         self.aborted = self.aborted or not self.over
@@ -166,6 +170,9 @@ class MemoryUpstream:
 
     def read(self, *pieces: bytes) -> None:
         """One read from the socket that held these pieces of body."""
+        if len(pieces) == 1 and self._express is not None and not self.over:
+            self._express(pieces[0])
+            return
         for piece in pieces:
             if not self.over:
                 self.receiver.on_body(piece)

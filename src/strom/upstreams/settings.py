@@ -12,8 +12,7 @@ import msgspec
 
 from strom.core.access import NO_LIMITS, Currency, Limits
 from strom.protocols.codec import Quirks
-from strom.upstreams.timeouts import SomeTimeouts
-from strom.upstreams.timeouts import Timeouts as Timeouts
+from strom.upstreams.timeouts import SomeTimeouts, Timeouts
 
 ProtocolName = Literal["openai-chat", "openai-responses", "anthropic", "ollama"]
 AuthStyle = Literal["bearer", "x-api-key", "api-key", "none"]

@@ -11,7 +11,8 @@ from strom.core.errors import ConfigError
 from strom.protocols.codec import Quirks
 from strom.transport.types import Headers, Origin
 from strom.upstreams.rows import UPSTREAMS, Counting
-from strom.upstreams.settings import AuthStyle, HealthSettings, ProtocolName, ProviderSettings, Secret, Timeouts
+from strom.upstreams.settings import AuthStyle, HealthSettings, ProtocolName, ProviderSettings, Secret
+from strom.upstreams.timeouts import Timeouts
 from strom.upstreams.urls import BaseUrl, parse_base_url
 
 _REDACTED = "***"

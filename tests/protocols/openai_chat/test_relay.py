@@ -324,6 +324,22 @@ def test_what_is_not_understood_passes_on() -> None:
     exact([role(), odd, stranger, stop(), DONE])
 
 
+@pytest.mark.parametrize("told", ["Overloaded", {"message": "Overloaded", "type": "server_error"}])
+def test_an_error_in_what_is_not_understood_is_an_error(told: object) -> None:
+    """The client would take it for one: success may not follow."""
+    frame = data({"id": True, "object": "chat.completion.chunk", "error": told})
+    out, relayed = relay([role(), text("a"), frame, stop(), DONE])
+    assert out == role() + text("a") + relayed.fail(ProviderError("Overloaded"))
+    assert isinstance(relayed.evidence.error, ProviderError)
+    exact([role(), data({"id": True, "error": None}), stop(), DONE])
+
+
+@pytest.mark.parametrize("rest", [b"}", b'"x": ' + b"[" * 100_000])
+def test_what_is_not_understood_has_to_be_json_to_its_end(rest: bytes) -> None:
+    _, relayed = relay([role(), b'data: {"id": true, ' + rest + b"\n\n", stop(), DONE])
+    assert isinstance(relayed.evidence.error, InvalidStreamEvent)
+
+
 def test_json_on_several_lines_passes_and_is_joined_when_the_block_rides_on_it() -> None:
     spread = b'data: {"id":"chatcmpl-u","object":"chat.completion.chunk",\ndata: "created":1,"model":"m",\n'
     last = spread + b'data: "choices":[{"index":0,\ndata: "delta":{},"finish_reason":"stop"}]}\n\n'

@@ -9,7 +9,7 @@ from __future__ import annotations
 from strom.core.errors import StromError
 from strom.core.events import ArgumentsDelta, Event, TextDelta, ThinkingDelta
 from strom.protocols.anthropic_messages.reader import StreamReader, is_silent, named
-from strom.protocols.codec import Quirks
+from strom.protocols.codec import Lone, Quirks
 from strom.wire.sse import Frame, SseParser
 from strom.wire.template import FrameTemplate
 
@@ -17,7 +17,7 @@ from strom.wire.template import FrameTemplate
 class Decoder:
     """Satisfies `StreamDecoder`."""
 
-    __slots__ = ("_delta", "_index", "_parser", "_reader", "_template")
+    __slots__ = ("_delta", "_index", "_knows", "_parser", "_reader", "_template")
 
     def __init__(self, quirks: Quirks) -> None:
         self._parser = SseParser(quirks.max_frame_bytes)
@@ -27,12 +27,16 @@ class Decoder:
             TextDelta  # what the template stands for
         )
         self._index = 0
+        self._knows = False
 
     def feed(self, data: bytes) -> list[Event]:
         text = self._template.match_string(data)
         if text is not None:
             return [self._delta(self._index, text)]
         return self._read(data)
+
+    def expects(self) -> tuple[type[Event], int, Lone] | None:
+        return (self._delta, self._index, self._template.match_string) if self._knows else None
 
     def finish(self) -> list[Event]:
         return self._reader.finish()
@@ -42,6 +46,7 @@ class Decoder:
         if reader.ended:
             return []
         self._template.forget()
+        self._knows = False
         events: list[Event] = []
         try:
             frames = self._parser.feed(data)
@@ -61,4 +66,4 @@ class Decoder:
         """The next read that is such a frame with another text needs no parsing: nothing is pending before it."""
         if isinstance(event, TextDelta | ThinkingDelta | ArgumentsDelta):
             self._template.learn(frame.raw, event.text.encode())
-            self._delta, self._index = type(event), event.index
+            self._delta, self._index, self._knows = type(event), event.index, True

@@ -115,6 +115,13 @@ class Encoder:
                 return self._prefix + _encode(text) + _DELTA_END
         return self._encode_all(events)
 
+    def continues(self, kind: type[Event], index: int) -> Callable[[str], bytes] | None:
+        return self._more if kind is self._live_type and index == self._live else None
+
+    def _more(self, text: str) -> bytes:
+        self._characters += len(text)
+        return self._prefix + _encode(text) + _DELTA_END
+
     def fail(self, error: StromError) -> bytes:
         if self.ended:
             return b""

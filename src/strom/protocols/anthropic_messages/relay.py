@@ -20,7 +20,7 @@ from strom.protocols.anthropic_messages import schema
 from strom.protocols.anthropic_messages.encoder import MESSAGE_STOP, PING, Encoder, frame, message_id
 from strom.protocols.anthropic_messages.meanings import read_usage, usage_out
 from strom.protocols.anthropic_messages.reader import NAME, OpenBlock, StreamReader, is_silent, named
-from strom.protocols.codec import Quirks, ReplyContext
+from strom.protocols.codec import Express, Quirks, ReplyContext
 from strom.wire.splice import append_member, join, split
 from strom.wire.sse import Frame, SseParser
 from strom.wire.template import FrameTemplate
@@ -65,6 +65,9 @@ class Relay:
         evidence.deltas += 1
         evidence.output_characters += len(text)
         return data
+
+    def express(self) -> Express | None:
+        return (self._template.match_string, None)
 
     def finish(self) -> bytes:
         events = self._reader.finish()

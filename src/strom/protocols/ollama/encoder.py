@@ -110,6 +110,16 @@ class OllamaEncoder:
         out.clear()
         return data
 
+    def continues(self, kind: type[Event], index: int) -> Callable[[str], bytes] | None:
+        if self._thinking_as_text:
+            return None
+        if kind is TextDelta:
+            return self._text_line
+        return self._thinking_line if kind is ThinkingDelta and self._context.reasoning == "native" else None
+
+    def _thinking_line(self, text: str) -> bytes:
+        return one_line(self._thinking_head + JSON(text) + self._tail)
+
     def fail(self, error: StromError) -> bytes:
         return fail_line(error)
 
@@ -128,7 +138,7 @@ class OllamaEncoder:
     def _thinking(self, event: ThinkingDelta) -> None:
         mode = self._context.reasoning
         if mode == "native":
-            self._out.append(one_line(self._thinking_head + JSON(event.text) + self._tail))
+            self._out.append(self._thinking_line(event.text))
         elif mode == "text":
             if not self._thinking_as_text:
                 self._thinking_as_text = True

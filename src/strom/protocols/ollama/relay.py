@@ -11,7 +11,7 @@ from __future__ import annotations
 from strom.core.errors import InvalidStreamEvent, StromError
 from strom.core.events import Event, TextDelta
 from strom.core.evidence import Evidence
-from strom.protocols.codec import Quirks, ReplyContext
+from strom.protocols.codec import Express, Quirks, ReplyContext
 from strom.protocols.ollama import schema
 from strom.protocols.ollama.encoder import (
     JSON,
@@ -59,6 +59,9 @@ class OllamaRelay:
                 evidence.output_characters += len(text)
                 return data
         return self._feed(data)
+
+    def express(self) -> Express | None:
+        return (self._template.match_text, None) if self._quick else None
 
     def finish(self) -> bytes:
         self._quick = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from strom.core.errors import StromError
 from strom.core.events import BlockEnded, BlockStarted, Event, Started, TextDelta, ThinkingDelta
-from strom.protocols.codec import Quirks
+from strom.protocols.codec import Lone, Quirks
 from strom.protocols.ollama import schema
 from strom.protocols.ollama.reader import LineReader, parse_line
 from strom.protocols.ollama.template import LineTemplate
@@ -37,6 +37,9 @@ class OllamaDecoder:
             if text is not None:
                 return [self._delta(self._index, text)]
         return self._feed(data)
+
+    def expects(self) -> tuple[type[Event], int, Lone] | None:
+        return (self._delta, self._index, self._template.match_text) if self._quick else None
 
     def finish(self) -> list[Event]:
         self._quick = False

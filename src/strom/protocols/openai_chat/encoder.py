@@ -87,6 +87,21 @@ class ChatEncoder:
         out.clear()
         return data
 
+    def continues(self, kind: type[Event], index: int) -> Callable[[str], bytes] | None:
+        if not self._started or self._thinking_as_text or self._context.continuous_usage:
+            return None
+        if kind is TextDelta and self._kinds.get(index) != "refusal":
+            return self._more_text
+        return self._more_thinking if kind is ThinkingDelta and self._context.reasoning == "native" else None
+
+    def _more_text(self, text: str) -> bytes:
+        self._characters += len(text)
+        return self._content_head + JSON(text) + self._plain_end
+
+    def _more_thinking(self, text: str) -> bytes:
+        self._characters += len(text)
+        return self._reasoning_head + JSON(text) + self._plain_end
+
     def fail(self, error: StromError) -> bytes:
         return fail_frame(error)
 

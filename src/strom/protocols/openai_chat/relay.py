@@ -16,14 +16,23 @@ import msgspec
 from strom.core.errors import IncompleteCompletion, InvalidStreamEvent, StromError
 from strom.core.events import Finished
 from strom.core.evidence import Evidence
-from strom.protocols.codec import Quirks, ReplyContext
+from strom.protocols.codec import Express, Quirks, ReplyContext
 from strom.protocols.openai_chat.encoder import DONE_FRAME, HEARTBEAT, fail_frame
 from strom.protocols.openai_chat.errors import error_in_frame
 from strom.protocols.openai_chat.finish import finished, repaired_reason
 from strom.protocols.openai_chat.frame_edit import FrameEdit, Members, frame, join_list, one_line
 from strom.protocols.openai_chat.held import Held, HeldFrame
 from strom.protocols.openai_chat.repair import ChoiceState, Envelope, Repairer, empty_call_fragments, number_choices
-from strom.protocols.openai_chat.schema import Choice, Chunk, Delta, UsageReport, decode_chunk, has_error, is_chunk
+from strom.protocols.openai_chat.schema import (
+    Choice,
+    Chunk,
+    Delta,
+    UsageReport,
+    decode_chunk,
+    has_error,
+    is_chunk,
+    tells_error,
+)
 from strom.protocols.openai_chat.stream import DONE, KEEP_ALIVE_MODEL, is_sentinel, undecodable, unfinished
 from strom.protocols.openai_chat.usage import to_usage
 from strom.protocols.openai_chat.weights import weigh
@@ -87,6 +96,9 @@ class ChatRelay:
                 return data
         return self._feed(data)
 
+    def express(self) -> Express | None:
+        return (self._template.match_string, None) if self._quick and self._pieces is None else None
+
     def finish(self) -> bytes:
         self._quick = False
         if self._ended:
@@ -146,10 +158,15 @@ class ChatRelay:
         try:
             return self._take_chunk(decode_chunk(data), came)
         except msgspec.ValidationError:
-            if data.lstrip().startswith(b"{"):
-                return came.raw  # legal JSON that is not understood: the client may
-            return self._stop(undecodable(data))
+            return self._take_foreign(data, came)
         except (msgspec.DecodeError, RecursionError, ValueError):
+            return self._stop(undecodable(data))
+
+    def _take_foreign(self, data: bytes, came: Frame) -> bytes:
+        """Legal JSON that is not understood: the client may. Only an error in it is one for everybody."""
+        try:
+            return self._stop(error_in_frame(data)) if tells_error(data) else came.raw
+        except (msgspec.DecodeError, RecursionError):
             return self._stop(undecodable(data))
 
     def _take_chunk(self, chunk: Chunk, came: Frame) -> bytes:

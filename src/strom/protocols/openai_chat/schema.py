@@ -136,6 +136,24 @@ def has_error(chunk: Chunk) -> bool:
     return (bool(error) and error != b"null") or chunk.object == "error"
 
 
+class _ErrorAlone(msgspec.Struct):
+    """The one thing that is read of an object that is no chunk."""
+
+    error: msgspec.Raw = NOTHING
+
+
+_ERROR_ALONE = msgspec.json.Decoder(_ErrorAlone)
+
+
+def tells_error(data: bytes) -> bool:
+    """Whether an object whose other members are not those of a chunk tells an error: a client would take it for one.
+
+    Raises msgspec.DecodeError and RecursionError when it is no object.
+    """
+    error = bytes(_ERROR_ALONE.decode(data).error)
+    return bool(error) and error != b"null"
+
+
 def is_chunk(chunk: Chunk) -> bool:
     """Whether the object has anything of a chunk, or is a `ping`, which proxies send to keep a connection open."""
     known = (chunk.id, chunk.object, chunk.model, chunk.choices, chunk.usage)

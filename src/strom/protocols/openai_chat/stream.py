@@ -13,10 +13,10 @@ import msgspec
 
 from strom.core.errors import IncompleteCompletion, IncompleteStream, InvalidStreamEvent, StromError
 from strom.core.events import BlockEnded, BlockStarted, Completed, Event, Failed, Started, TextDelta, ThinkingDelta
-from strom.protocols.codec import Quirks
+from strom.protocols.codec import Lone, Quirks
 from strom.protocols.openai_chat.assembler import Assembler
 from strom.protocols.openai_chat.errors import error_in_frame
-from strom.protocols.openai_chat.schema import decode_chunk, has_error, is_chunk
+from strom.protocols.openai_chat.schema import decode_chunk, has_error, is_chunk, tells_error
 from strom.wire.sse import Frame, SseParser
 from strom.wire.template import FrameTemplate
 
@@ -48,6 +48,9 @@ class ChatDecoder:
             if texts is not None:
                 return [self._delta(self._index, text) for text in texts]
         return self._feed(data)
+
+    def expects(self) -> tuple[type[Event], int, Lone] | None:
+        return (self._delta, self._index, self._template.match_string) if self._quick else None
 
     def finish(self) -> list[Event]:
         self._quick = False
@@ -97,7 +100,7 @@ class ChatDecoder:
             elif chunk.model != KEEP_ALIVE_MODEL:
                 self._assembler.take(chunk)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self._stop(error_in_frame(data) if frame.event == b"error" else undecodable(data))
+            self._stop(error_in_frame(data) if frame.event == b"error" else error_or_garbage(data))
 
     def _learn(self, frame: Frame, events: list[Event]) -> None:
         """A frame that was one delta of the block now open, and nothing else, is a shape to recognise."""
@@ -143,6 +146,14 @@ def is_sentinel(line: bytes) -> bool:
 def unfinished(*, started: bool) -> IncompleteStream:
     what = "after the finish reason, without its terminator" if started else "in the middle of the answer"
     return IncompleteStream(f"The upstream's stream ended {what}.")
+
+
+def error_or_garbage(data: bytes) -> StromError:
+    """What a frame means that cannot be read as a chunk."""
+    try:
+        return error_in_frame(data) if tells_error(data) else undecodable(data)
+    except (msgspec.DecodeError, RecursionError):
+        return undecodable(data)
 
 
 def undecodable(data: bytes) -> InvalidStreamEvent:

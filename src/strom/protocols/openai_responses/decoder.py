@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from strom.core.errors import StromError
 from strom.core.events import Event, TextDelta, ThinkingDelta
-from strom.protocols.codec import Quirks
+from strom.protocols.codec import Lone, Quirks
 from strom.protocols.openai_responses.reader import StreamReader, parse
 from strom.protocols.openai_responses.schema import FrameIn, number
 from strom.protocols.openai_responses.template import DeltaShape, learn
@@ -38,6 +38,16 @@ class Decoder:
                 self._number += 1
                 return [self._delta(self._index, text)]
         return self._read(data)
+
+    def expects(self) -> tuple[type[Event], int, Lone] | None:
+        return (self._delta, self._index, self._lone) if self._quick is not None else None
+
+    def _lone(self, data: bytes) -> str | None:
+        shape = self._quick
+        text = shape.match(data, self._number) if shape is not None else None
+        if text is not None:
+            self._number += 1
+        return text
 
     def finish(self) -> list[Event]:
         return self._reader.finish()

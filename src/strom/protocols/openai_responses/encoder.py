@@ -135,6 +135,9 @@ class Encoder:
             out.append(_ENCODERS[type(event)](self, event))
         return b"".join(out)
 
+    def continues(self, kind: type[Event], index: int) -> Callable[[str], bytes] | None:
+        return self._delta if kind is self._live_type and index == self._live_index else None
+
     def fail(self, error: StromError) -> bytes:
         if self.ended:
             return b""

@@ -14,7 +14,7 @@ from msgspec import Raw
 from strom.core.errors import StromError
 from strom.core.events import Event, TextDelta, ThinkingDelta
 from strom.core.evidence import Evidence
-from strom.protocols.codec import Quirks, ReplyContext
+from strom.protocols.codec import Express, Quirks, ReplyContext
 from strom.protocols.openai_responses import repair
 from strom.protocols.openai_responses.completing import Shown, with_all_arguments, with_arguments
 from strom.protocols.openai_responses.decoder import is_silent
@@ -94,6 +94,19 @@ class Relay:
                 self._next = number + 1
                 return data if self._out is None else self._out.render(shape.raw, shape.rest, number)
         return self._read(data)
+
+    def express(self) -> Express | None:
+        return (self._lone, None) if self._quick is not None and self._out is None else None
+
+    def _lone(self, data: bytes) -> str | None:
+        shape = self._quick  # None after a heartbeat
+        text = shape.match(data, self._expected) if shape is not None else None
+        if not text:
+            return None
+        self._shown.pieces.append(text)
+        self._expected += 1
+        self._next += 1
+        return text
 
     def finish(self) -> bytes:
         if self.evidence.ended:
