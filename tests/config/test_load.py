@@ -14,7 +14,8 @@ from strom.config.settings import Backend, Overrides, Settings
 from strom.core.access import Budget, KeySettings, Limits, PolicySettings
 from strom.core.errors import ConfigError
 from strom.protocols.codec import Quirks
-from strom.upstreams.settings import EndpointSettings, ModelSettings, Price, ProviderSettings, Secret, Timeouts
+from strom.upstreams.settings import EndpointSettings, ModelSettings, Price, ProviderSettings, Secret
+from strom.upstreams.timeouts import Timeouts
 
 CONTRACT = """
 [server]

@@ -18,7 +18,8 @@ from strom.protocols.table import CODECS
 from strom.replay import ReplayOptions, ReplayServer, load
 from strom.transport.client import NativeClient
 from strom.transport.memory import MemoryExchange
-from strom.upstreams.settings import EndpointSettings, ModelSettings, ProviderSettings, Timeouts
+from strom.upstreams.settings import EndpointSettings, ModelSettings, ProviderSettings
+from strom.upstreams.timeouts import Timeouts
 from strom.upstreams.upstream import Upstream
 from tests.e2e.cuts import FRONTS, REQUESTS, signals_of
 from tests.gateway.rig import PATHS, Records

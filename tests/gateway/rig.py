@@ -19,7 +19,8 @@ from strom.policies.auth import KeyRing
 from strom.protocols.codec import Quirks
 from strom.protocols.table import CODECS
 from strom.transport.memory import MemoryClient, MemoryExchange, MemoryUpstream
-from strom.upstreams.settings import EndpointSettings, ModelSettings, Price, ProviderSettings, Secret, Timeouts
+from strom.upstreams.settings import EndpointSettings, ModelSettings, Price, ProviderSettings, Secret
+from strom.upstreams.timeouts import Timeouts
 from strom.upstreams.upstream import Upstream
 
 SSE = [(b"content-type", b"text/event-stream")]

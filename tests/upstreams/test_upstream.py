@@ -9,7 +9,8 @@ import pytest
 from strom.core.errors import ConfigError
 from strom.protocols.codec import Quirks
 from strom.upstreams.rows import UPSTREAMS, auth_style
-from strom.upstreams.settings import AuthStyle, ProtocolName, ProviderSettings, Secret, Timeouts
+from strom.upstreams.settings import AuthStyle, ProtocolName, ProviderSettings, Secret
+from strom.upstreams.timeouts import Timeouts
 from strom.upstreams.upstream import Upstream, auth_headers
 from strom.upstreams.urls import parse_base_url
 from tests.recordings import load, recordings_root
