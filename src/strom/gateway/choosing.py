@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from strom.gateway.affinity import by_affinity, conversation_key
-from strom.gateway.demand import Demand
+from strom.gateway.destination import Destination
 from strom.gateway.health import HealthView
 from strom.gateway.plan import Endpoint
 from strom.upstreams.settings import Affinity, Strategy
@@ -36,14 +36,14 @@ class Chooser(msgspec.Struct, frozen=True):
     health: HealthView
     draw: Callable[[], float]
 
-    def arrange(self, groups: Sequence[Group], demand: Demand, key_name: str) -> tuple[Endpoint, ...]:
+    def arrange(self, groups: Sequence[Group], destination: Destination, key_name: str) -> tuple[Endpoint, ...]:
         """Every endpoint that may do, in the order in which they are tried."""
         ordered: list[Endpoint] = []
-        for group in fitting(groups, demand.tokens):
+        for group in fitting(groups, destination.tokens):
             if len(group.endpoints) == 1:
                 ordered += group.endpoints
-            elif group.affinity == "conversation" and demand.request is not None:
-                conversation = conversation_key(demand.request, key_name, demand.session)
+            elif group.affinity == "conversation" and destination.request is not None:
+                conversation = conversation_key(destination.request, key_name, destination.session)
                 ordered += by_affinity(group.endpoints, conversation, self.health)
             else:
                 ordered += self._by_strategy(group)

@@ -17,9 +17,11 @@ from strom.core.record import CallRecord, RecordError
 from strom.gateway.admitting import Desk, LeaseGrant
 from strom.gateway.attended import Attended
 from strom.gateway.call import Call
+from strom.gateway.destination import Destination, read_destination
 from strom.gateway.estimate import request_tokens
 from strom.gateway.opening import Opening
 from strom.gateway.outgoing import Incoming
+from strom.gateway.plan import Plan
 from strom.gateway.refusals import NESTED, refusal_error
 from strom.gateway.replying import make_context
 from strom.gateway.responses import respond_error, whole_headers
@@ -41,6 +43,8 @@ AtOnce = Callable[[Request, ReplyContext], bytes | None]
 class State(msgspec.Struct, frozen=True):
     router: Router
     keys: KeyRing
+    may_pin_freely: bool = False
+    """Whether callers without a key may name their endpoint: on a gateway that only its own machine can reach."""
     limits: LimitBook = LimitBook()
 
 
@@ -126,6 +130,20 @@ class Gateway:
             raise PermissionDenied("This endpoint needs an admin key.")
         return key
 
+    def destination(self, exchange: Exchange, key: KeySettings | None) -> Destination:
+        """Where the request wants to go. Raises BadRequest, and PermissionDenied for an endpoint that it may not name."""
+        destination = read_destination(exchange.head.headers)
+        if destination.endpoint is not None:
+            free = key is None and not self.state.keys.required and self.state.may_pin_freely
+            if not free and not (key is not None and (key.may_pin_endpoint or key.admin)):
+                raise PermissionDenied("x-strom-endpoint needs a key that may name endpoints (may_pin_endpoint).")
+        return destination
+
+    def plan_for(self, exchange: Exchange, key: KeySettings | None, model: str) -> Plan:
+        """For what is no model call. Raises what `destination` and the router raise."""
+        destination = self.destination(exchange, key)
+        return self.state.router.plan(model, key, destination.policy, destination)
+
     def _admit(self, exchange: Exchange, codec: Codec, record: CallRecord) -> Opening:
         key = self.identify(exchange)
         record.key_name = key.name if key is not None else None
@@ -133,9 +151,11 @@ class Gateway:
         request = codec.decode_request(exchange.body)
         record.model_requested = request.model[:MAX_MODEL_NAME]
         record.streamed = request.stream
-        plan = self.state.router.plan(request.model, key, wanted_policy(exchange))
+        destination, tokens = self.destination(exchange, key), request_tokens(request)
+        record.policy_id = self.state.router.policy_name(key, destination.policy)
+        plan = self.state.router.plan(request.model, key, destination.policy, destination.of(request, tokens))
         incoming = Incoming(codec, request, exchange.body, exchange.head.headers)
-        return Opening(incoming, plan, record, request_tokens(request), key)
+        return Opening(incoming, plan, record, tokens, key)
 
     def _reject(self, exchange: Exchange, codec: Codec, record: CallRecord, error: StromError) -> None:
         record.http_status = respond_error(exchange, codec, error, record.trace_id)
@@ -145,14 +165,6 @@ class Gateway:
         record.ended_at = self.services.wall()
         record.bytes_out = exchange.bytes_out
         self.services.settle(record)
-
-
-def wanted_policy(exchange: Exchange) -> str | None:
-    """The policy that the request adds. Raises BadRequest for several: to heed one of them would loosen the others."""
-    wanted = exchange.head.header_all(b"x-strom-policy")
-    if len(wanted) > 1:
-        raise BadRequest("Send one x-strom-policy header, not several.")
-    return wanted[0].decode("latin-1") if wanted else None
 
 
 def refuse_coding(exchange: Exchange) -> None:

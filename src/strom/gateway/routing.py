@@ -17,7 +17,7 @@ import msgspec
 from strom.core.access import KeySettings, PolicySettings
 from strom.core.errors import BadRequest, ModelNotFound, NotFound, PermissionDenied
 from strom.gateway.choosing import Chooser, Group
-from strom.gateway.demand import NO_DEMAND, Demand
+from strom.gateway.destination import ANYWHERE, Destination
 from strom.gateway.health import HealthView, NoBoard
 from strom.gateway.plan import Endpoint, Plan
 from strom.policies.sovereignty import all_allow, binding_name, objections
@@ -85,22 +85,26 @@ class Router:
 
     # -- for calls --
 
-    def plan(self, model: str, key: KeySettings | None, wanted_policy: str | None, demand: Demand = NO_DEMAND) -> Plan:
-        """`demand.endpoint`: whether the caller may name one is decided before. Raises ModelNotFound, PermissionDenied,
+    def plan(
+        self, model: str, key: KeySettings | None, wanted_policy: str | None, destination: Destination = ANYWHERE
+    ) -> Plan:
+        """`destination.endpoint`: whether the caller may name one is decided before. Raises ModelNotFound, PermissionDenied,
         BadRequest, NotFound."""
         if key is None:
             route = self._route((model, wanted_policy), model, None, wanted_policy)
         else:  # by what the key may do: a managed key keeps its name when that changes
             route = self._route((model, wanted_policy, key.policy, key.models), model, key, wanted_policy)
-        if demand.endpoint is not None:
-            return self._pinned(route.plan, model, demand.endpoint)
+        if destination.endpoint is not None:
+            return self._pinned(route.plan, model, destination.endpoint)
         if len(route.plan.endpoints) == 1:
             return route.plan
-        endpoints = self._chooser.arrange(route.groups, demand, key.name if key is not None else "")
+        endpoints = self._chooser.arrange(route.groups, destination, key.name if key is not None else "")
         return msgspec.structs.replace(route.plan, endpoints=endpoints)
 
     def policy_name(self, key: KeySettings | None, wanted_policy: str | None) -> str | None:
         """What records call the policies that bind a call; None also where one of them is unknown."""
+        if wanted_policy is None and (key is None or key.policy is None):
+            return None
         ids = _policy_ids(key, wanted_policy)
         return (
             binding_name([self.policies[name] for name in ids]) if all(name in self.policies for name in ids) else None

@@ -15,9 +15,9 @@ import msgspec
 from strom.core.errors import ProviderError, StromError
 from strom.gateway.estimate import request_tokens
 from strom.gateway.fetch import fetch
-from strom.gateway.gateway import Gateway, wanted_policy
+from strom.gateway.gateway import Gateway
 from strom.gateway.outgoing import Incoming
-from strom.gateway.plan import Endpoint
+from strom.gateway.plan import Endpoint, Plan
 from strom.gateway.responses import id_headers
 from strom.protocols.codec import Target
 from strom.transport.types import Exchange, Headers
@@ -59,15 +59,17 @@ class TokenCounter:
         codec = gateway.codecs["anthropic"]
         key = gateway.identify(exchange)
         request = codec.decode_request(with_limit(exchange.body))
-        plan = gateway.state.router.plan(request.model, key, wanted_policy(exchange))
+        plan = gateway.plan_for(exchange, key, request.model)
         incoming = Incoming(codec, request, exchange.body, exchange.head.headers)
-        tokens, source = await self.tokens(incoming, plan.endpoints[0])
+        tokens, source = await self.tokens(incoming, plan)
         headers = [(b"content-type", b"application/json"), (b"x-strom-usage-source", source.encode())]
         headers += id_headers("anthropic", gateway.services.new_trace_id())
         exchange.respond(200, headers, msgspec.json.encode(_Counted(tokens)))
 
-    async def tokens(self, incoming: Incoming, endpoint: Endpoint) -> tuple[int, str]:
+    async def tokens(self, incoming: Incoming, plan: Plan) -> tuple[int, str]:
         """The number, and "reported" or "estimated". Raises what an endpoint of the caller's own protocol objects to."""
+        endpoint = plan.endpoints[0]
+        plan.check(endpoint)
         exact = await self._exact(incoming, endpoint)
         return (exact, "reported") if exact is not None else (request_tokens(incoming.request), "estimated")
 

@@ -17,8 +17,10 @@ from strom.gateway.accounts import cost, milliseconds, outcome_of
 from strom.gateway.admitting import Taken
 from strom.gateway.failures import attribute
 from strom.gateway.fetch import fetch
-from strom.gateway.gateway import Gateway, wanted_policy
+from strom.gateway.gateway import Gateway
+from strom.gateway.hops import FIRST, next_hop
 from strom.gateway.plan import Endpoint, Plan
+from strom.gateway.queue import take_place
 from strom.gateway.responses import respond_error, whole_headers
 from strom.gateway.routing import MAX_MODEL_NAME
 from strom.protocols import embeddings
@@ -80,8 +82,10 @@ class Embedder:
         record.key_name = key.name if key is not None else None
         request = front.decode(exchange.body)
         record.model_requested = request.model[:MAX_MODEL_NAME]
-        plan = self._gateway.state.router.plan(request.model, key, wanted_policy(exchange))
-        record.policy_id = plan.policy_id
+        destination = self._gateway.destination(exchange, key)
+        router = self._gateway.state.router
+        record.policy_id = router.policy_name(key, destination.policy)
+        plan = router.plan(request.model, key, destination.policy, destination)
         if request.count == 0:
             if front.protocol != "ollama":
                 raise BadRequest("input must not be empty.", param="input")
@@ -98,27 +102,56 @@ class Embedder:
     async def _ask_in_turn(
         self, exchange: Exchange, request: EmbeddingRequest, plan: Plan, record: CallRecord
     ) -> EmbeddingReply | bytes:
-        started = self._gateway.services.clock.time()
-        for number, endpoint in enumerate(plan.endpoints, 1):
+        clock = self._gateway.services.clock
+        started, hop = clock.time(), FIRST
+        while True:
+            endpoint = plan.endpoints[hop.at]
             attempt = Attempt(endpoint.id, endpoint.upstream.region)
-            began = self._gateway.services.clock.time()
+            attempt.sovereignty_class, attempt.policy_id = endpoint.upstream.sovereignty_class, plan.policy_id
+            began = clock.time()
             record.attempts.append(attempt)
             self._describe(record, endpoint, plan)
             try:
-                return await self._ask(exchange, request, endpoint, plan.model_for(endpoint), record)
+                plan.check(endpoint)
+                return await self._ask_healthily(exchange, request, endpoint, plan.model_for(endpoint), record)
             except StromError as error:
                 attribute(error, endpoint.upstream)
                 attempt.outcome, attempt.reason = outcome_of(error), error.code
-                if number == len(plan.endpoints) or not (error.retryable or isinstance(error, Unsupported)):
+                another_may_do = error.retryable or isinstance(error, Unsupported)
+                elapsed_s = clock.time() - started
+                following = next_hop(plan, hop, error, another_may_do=another_may_do, elapsed_s=elapsed_s)
+                if following is None:
                     raise
+                hop = following
             except asyncio.CancelledError:
                 attempt.outcome, attempt.reason = "cancelled", Cancelled.code
                 raise
             finally:
-                now = self._gateway.services.clock.time()
+                now = clock.time()
                 attempt.ms = milliseconds(began, now)
                 record.timing.request_duration_ms = milliseconds(started, now)
-        raise AssertionError("a plan is never empty")
+            await asyncio.sleep(hop.delay_s)
+
+    async def _ask_healthily(
+        self, exchange: Exchange, request: EmbeddingRequest, endpoint: Endpoint, model: str, record: CallRecord
+    ) -> EmbeddingReply | bytes:
+        """In a place of the endpoint's, and with word of it to the health board."""
+        services = self._gateway.services
+        place = await take_place(services.queues, endpoint)
+        error: StromError | None = Cancelled("The client left.")
+        services.health.began(endpoint)
+        try:
+            reply = await self._ask(exchange, request, endpoint, model, record)
+            error = None
+        except StromError as failure:
+            error = failure
+            raise
+        else:
+            return reply
+        finally:
+            services.health.ended(endpoint, error, None)
+            if place is not None:
+                place.leave()
 
     async def _ask(
         self, exchange: Exchange, request: EmbeddingRequest, endpoint: Endpoint, model: str, record: CallRecord

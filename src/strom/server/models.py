@@ -7,6 +7,7 @@ there are several. The Anthropic shape is for clients that send `anthropic-versi
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from urllib.parse import parse_qs, unquote
@@ -54,8 +55,7 @@ def models_path(upstream: Upstream) -> str:
 class ModelLister:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._cached: list[Listed] = []
-        self._cached_until = 0.0
+        self._cached: dict[str, tuple[float, list[str]]] = {}
         self._cached_for: Router | None = None
 
     async def list_models(self, exchange: Exchange) -> None:
@@ -79,36 +79,45 @@ class ModelLister:
     async def visible(self, exchange: Exchange) -> list[Listed]:
         """The models the caller may use."""
         key: KeySettings | None = self._gateway.identify(exchange)
-        found = await self.all()
+        found = await self.all(self.reachable(exchange))
         if key is None or not key.models:
             return found
         return [item for item in found if any(fnmatchcase(item.id, pattern) for pattern in key.models)]
 
-    async def all(self) -> list[Listed]:
+    def reachable(self, exchange: Exchange) -> list[Upstream]:
+        """The upstreams that the policies of the caller allow: no other is asked anything, not even what it has."""
+        key = self._gateway.identify(exchange)
+        return self._gateway.state.router.open_upstreams(key, self._gateway.destination(exchange, key).policy)
+
+    async def all(self, upstreams: Iterable[Upstream] | None = None) -> list[Listed]:
+        """What these have, or all."""
         router = self._gateway.state.router
+        upstreams = list(router.upstreams.values() if upstreams is None else upstreams)
         if router.models:
             names = [(model.name, model) for model in router.models.values()]
             names += [(alias, model) for alias, model in router.plain_aliases()]
             return [
                 Listed(name, first.upstream.name, first.context_window, first.model)
                 for name, model in names
-                for first in model.endpoints[:1]
+                for first in [each for each in model.endpoints if each.upstream in upstreams][:1]
             ]
-        loop = asyncio.get_running_loop()
-        if loop.time() >= self._cached_until or self._cached_for is not router:
-            self._cached = await self._ask(list(router.upstreams.values()))
-            self._cached_until = loop.time() + CACHE_S
+        if self._cached_for is not router:
+            self._cached.clear()
             self._cached_for = router  # a reload makes a new one
-        return self._cached
-
-    async def _ask(self, upstreams: list[Upstream]) -> list[Listed]:
-        lists = await asyncio.gather(*(self._ask_one(upstream) for upstream in upstreams))
-        several = len(upstreams) > 1
+        lists = await asyncio.gather(*(self._names(upstream) for upstream in upstreams))
+        several = len(router.upstreams) > 1
         return [
             Listed(f"{upstream.name}/{name}" if several else name, upstream.name, None, name)
             for upstream, names in zip(upstreams, lists, strict=True)
             for name in names
         ]
+
+    async def _names(self, upstream: Upstream) -> list[str]:
+        now = asyncio.get_running_loop().time()
+        known = self._cached.get(upstream.name)
+        if known is None or now >= known[0]:
+            known = self._cached[upstream.name] = (now + CACHE_S, await self._ask_one(upstream))
+        return known[1]
 
     async def _ask_one(self, upstream: Upstream) -> list[str]:
         """Names a backend lists; none when it does not answer or answers something else."""

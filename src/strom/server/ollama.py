@@ -50,8 +50,9 @@ class OllamaPages:
     async def show(self, exchange: Exchange) -> None:
         key = self._gateway.identify(exchange)
         wanted = endpoints.shown_model(exchange.body)
-        plan = self._gateway.state.router.plan(wanted, key, None)
+        plan = self._gateway.plan_for(exchange, key, wanted)
         endpoint = plan.endpoints[0]
+        plan.check(endpoint)
         if endpoint.upstream.protocol == "ollama":
             answer = await self._ask_show(exchange, endpoint.upstream, plan.model_for(endpoint))
             if answer is not None:
@@ -71,7 +72,7 @@ class OllamaPages:
 
     async def _cards(self, exchange: Exchange, path: str) -> list[ModelCard]:
         listed = await self._lister.visible(exchange)
-        upstreams = [u for u in self._gateway.state.router.upstreams.values() if u.protocol == "ollama"]
+        upstreams = [u for u in self._lister.reachable(exchange) if u.protocol == "ollama"]
         answers = await asyncio.gather(*(self._ask_cards(upstream, path) for upstream in upstreams))
         told = {upstream.name: cards for upstream, cards in zip(upstreams, answers, strict=True) if cards is not None}
         result = []

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, unquote
 
 from strom.core.errors import BadRequest, MethodNotAllowed, NotFound, StromError, Unsupported
 from strom.core.messages import Request
-from strom.gateway.gateway import AtOnce, Gateway, wanted_policy
+from strom.gateway.gateway import AtOnce, Gateway
 from strom.gateway.outgoing import Incoming
 from strom.gateway.responses import id_headers, stream_headers, whole_headers
 from strom.protocols.codec import ReplyContext
@@ -106,7 +106,7 @@ class Responses:
         """Whether all upstreams that may serve this call can know ids that we do not."""
         gateway = self._gateway
         try:
-            plan = gateway.state.router.plan(wish.model, gateway.identify(exchange), wanted_policy(exchange))
+            plan = gateway.plan_for(exchange, gateway.identify(exchange), wish.model)
         except StromError:
             return False  # the gateway will say the same, and why
         return all(endpoint.upstream.protocol == NAME for endpoint in plan.endpoints)
@@ -242,9 +242,9 @@ class Responses:
         wish = wire.body_wish(exchange.body)
         body = await self._expanded(exchange, wish) if wish.reads else exchange.body
         request = self._codec.decode_request(body)
-        plan = gateway.state.router.plan(request.model, key, wanted_policy(exchange))
+        plan = gateway.plan_for(exchange, key, request.model)
         incoming = Incoming(self._codec, request, body, exchange.head.headers)
-        tokens, source = await self._counter.tokens(incoming, plan.endpoints[0])
+        tokens, source = await self._counter.tokens(incoming, plan)
         headers = whole_headers(self._codec, gateway.services.new_trace_id())
         headers.append((b"x-strom-usage-source", source.encode()))
         exchange.respond(200, headers, wire.input_tokens_body(tokens))

@@ -14,7 +14,7 @@ ENDPOINT = b"x-strom-endpoint"
 MAX_ID = 512
 
 
-class Demand(msgspec.Struct, frozen=True):
+class Destination(msgspec.Struct, frozen=True):
     policy: str | None = None
     """A policy that the request adds to the key's."""
     endpoint: str | None = None
@@ -25,11 +25,15 @@ class Demand(msgspec.Struct, frozen=True):
     tokens: int = 0
     """Estimated length of the prompt; 0: unknown."""
 
+    def of(self, request: Request, tokens: int) -> Destination:
+        """The same for a request that has been read."""
+        return Destination(self.policy, self.endpoint, self.session, request, tokens)
 
-NO_DEMAND = Demand()
+
+ANYWHERE = Destination()
 
 
-def read_demand(headers: Headers) -> Demand:
+def read_destination(headers: Headers) -> Destination:
     """What the headers say. Raises BadRequest for a policy or an endpoint that is named twice: to heed one of them would be a
     guess, and might loosen what the other demands."""
     policy: str | None = None
@@ -43,8 +47,8 @@ def read_demand(headers: Headers) -> Demand:
         elif name == SESSION:
             session = value
     if policy is None and endpoint is None and not session:
-        return NO_DEMAND
-    return Demand(policy, endpoint, session)
+        return ANYWHERE
+    return Destination(policy, endpoint, session)
 
 
 def _only(name: bytes, value: bytes, known: str | None) -> str:
