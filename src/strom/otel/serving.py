@@ -12,7 +12,6 @@ Source: opentelemetry.io/docs/specs/semconv/gen-ai, edition 1.41; www.w3.org/TR/
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -116,7 +115,7 @@ class CallTraces:
         if opened is None:
             opened = self._open[record.trace_id] = self._begin_call(record, call.exchange.head.headers)
         opened.provider = names.provider_name(upstream.kind)
-        began = time.time_ns()
+        began = int(call.services.wall() * 1e9)
         model = call.plan.model_for(attempt.endpoint)
         span = self._tracer.start_span(
             f"chat {model}",
