@@ -1,4 +1,4 @@
-"""Whole chunks that come alone take the short way. Whatever a read holds, the body and its end are the same as on the long one."""
+"""Whole chunks that come alone take the short way. Whatever a read holds, body and end are the same as on the long one."""
 
 from __future__ import annotations
 

@@ -39,9 +39,9 @@ _MOST_EXPRESS = 2048
 
 def _chunk_heads() -> list[bytes]:
     """By the length of a whole chunk, framing included: the one head that it can have (RFC 9112 section 7.1), as nearly
-    everybody writes it; other spellings are left to llhttp. What no chunk is long is answered by what no data begins with.
+    everybody writes it; other spellings are left to llhttp. Of a length that no chunk has: what is longer than the data.
     """
-    heads = [b"\r"] * _MOST_EXPRESS
+    heads = [b" " * _MOST_EXPRESS] * _MOST_EXPRESS
     for length in range(1, _MOST_EXPRESS):
         head = b"%x\r\n" % length
         size = len(head) + length + 2
@@ -274,6 +274,8 @@ class UpstreamConnection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._parse_failed(error)
             return
+        if self._express is not None and not data.endswith(b"\r\n"):
+            self._express = None  # a chunk's head has begun, of which llhttp has not told yet
         if self._unread_bytes > MAX_HEAD_BYTES and self._phase in (_HEAD, _BODY):
             self._fail("too_large", "response head, trailers or chunk extensions too large")
         elif self._phase == _BODY:
