@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from strom.config.load import load_settings
 from strom.config.settings import Overrides, Settings
 from strom.core.errors import ConfigError
 from strom.stores.sealing import key_id
+from strom.upstreams.settings import Price
 
 KEY, OLD = bytes(range(32)), bytes(range(1, 33))
 
@@ -71,3 +73,47 @@ def test_a_password_may_come_with_the_variable_and_is_known_as_a_secret(tmp_path
     settings = load(tmp_path, "", STROM_STORE_URL="postgresql://anna:geheim@host/db")
     assert settings.store_url == "postgresql://anna:geheim@host/db"
     assert "geheim" in {secret.reveal() for secret in settings.secrets}
+
+
+PRICED = """
+[[providers]]
+name = "p"
+base_url = "http://127.0.0.1:1"
+[[models]]
+name = "m"
+[[models.endpoints]]
+provider = "p"
+"""
+
+
+def test_prices_may_change_with_the_days(tmp_path: Path) -> None:
+    path = tmp_path / "strom.toml"
+    path.write_text(
+        f"""{PRICED}
+price = [
+  {{ input = 0.2, output = 0.6, currency = "EUR", valid_until = 2026-06-30 }},
+  {{ input = 0.1, output = 0.5, currency = "EUR", cached_input = 0.01, valid_from = 2026-07-01 }},
+]"""
+    )
+    prices = load_settings(path, Overrides(), {}).models[0].endpoints[0].price
+    assert prices == (
+        Price(0.2, 0.6, "EUR", valid_until=date(2026, 6, 30)),
+        Price(0.1, 0.5, "EUR", cached_input=0.01, valid_from=date(2026, 7, 1)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("price", "words"),
+    [
+        ('[{ input = 1, currency = "EUR" }]', "models[0].endpoints[0].price[0].output: is missing"),
+        ('{ input = 1, output = 1, currency = "EUR", cached = 1 }', "price.cached: unknown key"),
+        ('{ input = 1, output = 1, currency = "EUR", valid_from = "soon" }', "price.valid_from"),
+        ("[3]", "price[0]: expected a table"),
+    ],
+)
+def test_prices_that_are_none(tmp_path: Path, price: str, words: str) -> None:
+    path = tmp_path / "strom.toml"
+    path.write_text(f"{PRICED}\nprice = {price}")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(path, Overrides(), {})
+    assert words in caught.value.message

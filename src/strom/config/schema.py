@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from strom.core.access import Budget, Limits, PolicySettings, Positive
-from strom.upstreams.settings import Affinity, HealthSettings, Price, ProtocolName, Strategy
+from strom.upstreams.settings import Affinity, HealthSettings, Prices, ProtocolName, Strategy
 from strom.upstreams.timeouts import SomeTimeouts, Timeouts
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
@@ -215,7 +215,7 @@ class EndpointTable(msgspec.Struct, frozen=True):
     order: Annotated[int, msgspec.Meta(ge=0)] = 1
     weight: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     context_window: Positive | None = None
-    price: Price | None = None
+    price: Prices | None = None
     max_concurrent: Positive | None = None
     queue: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
     queue_timeout_s: Seconds = 30.0

@@ -101,10 +101,10 @@ def _unknown(name: str, hints: dict[str, Any]) -> str:
 
 
 def _read_value(hint: Any, item: object, path: str, problems: Problems) -> tuple[bool, Any]:
-    shape = _struct_in(hint)
-    if shape is not None:
+    shape, row_shape = _struct_in(hint), _row_in(hint)
+    if shape is not None and (row_shape is None or not isinstance(item, list)):
         return isinstance(item, dict), read_table(shape, item, path, problems)
-    shape = _struct_in(get_args(hint)[0]) if get_origin(hint) is tuple else None
+    shape = row_shape
     if shape is None:
         return _read_leaf(hint, item, path, problems)
     if not isinstance(item, list):
@@ -143,6 +143,12 @@ def _struct_in(hint: Any) -> type[msgspec.Struct] | None:
         if isinstance(member, type) and issubclass(member, msgspec.Struct):
             return member
     return None
+
+
+def _row_in(hint: Any) -> type[msgspec.Struct] | None:
+    """The struct of which the hint allows a list."""
+    rows = (get_args(member)[0] for member in _members(hint) if get_origin(member) is tuple)
+    return next((shape for row in rows if (shape := _struct_in(row)) is not None), None)
 
 
 def _choices(hint: Any) -> list[str]:

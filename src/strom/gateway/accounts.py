@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,7 +25,7 @@ from strom.core.messages import Request
 from strom.core.record import Attempt, CallRecord, Cost, RecordError, RecordUsage, Status, UsageParts
 from strom.core.usage import Usage, UsageSource, estimate_tokens
 from strom.gateway.plan import Plan
-from strom.upstreams.settings import Price
+from strom.upstreams.settings import Price, Prices
 
 if TYPE_CHECKING:
     from strom.gateway.attempt import UpstreamAttempt
@@ -34,6 +37,10 @@ _OUTCOMES: tuple[tuple[type[StromError], str], ...] = (
     (RateLimited, "refused"),
     (Overloaded, "refused"),
 )
+
+
+_PLACES = 12
+"""Decimal places of an amount."""
 
 
 class UsageEstimate(msgspec.Struct, frozen=True):
@@ -99,7 +106,7 @@ def describe_endpoint(record: CallRecord, attempt: UpstreamAttempt, plan: Plan) 
     record.policy_id = plan.policy_id
     if record.model_used is None:
         record.model_used = plan.model_for(endpoint)
-    record.cost_estimate = cost(record.usage, endpoint.price)
+    record.cost_estimate = cost(record.usage, endpoint.price, record.started_at)
 
 
 def fill_record(record: CallRecord, estimate: UsageEstimate, evidence: Evidence, error: StromError | None) -> None:
@@ -134,12 +141,62 @@ def record_usage(usage: Usage) -> RecordUsage:
     return RecordUsage(usage.input_tokens, usage.output_tokens, cached, usage.reasoning_tokens, parts)
 
 
-def cost(usage: RecordUsage, price: Price | None) -> Cost | None:
-    """None when the price or a count is unknown."""
+class _Rates(msgspec.Struct, frozen=True):
+    """A price per token, exactly."""
+
+    input: Decimal
+    cached: Decimal
+    written: Decimal
+    output: Decimal
+    reasoning: Decimal
+
+
+def cost(usage: RecordUsage, prices: Prices | None, at: float = 0.0) -> Cost | None:
+    """None when a count, or the price on the day of `at` (Unix seconds), is unknown.
+
+    Counted in decimals, of which a trillionth is the last place; a float of so few digits gives back the decimal it came from
+    (stores/rows.py keeps that).
+    """
+    price = price_on(prices, at)
     if price is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
-    input_amount = usage.input_tokens * price.input / 1_000_000
-    output_amount = usage.output_tokens * price.output / 1_000_000
-    return Cost(
-        round(input_amount + output_amount, 10), price.currency, round(input_amount, 10), round(output_amount, 10)
+    rates, parts = _rates(price), usage.parts
+    cached, written = min(usage.cached_tokens or 0, usage.input_tokens), parts.cache_write or 0
+    reasoning = min(usage.reasoning_tokens or 0, usage.output_tokens)
+    plain = max(0, usage.input_tokens - cached - written)
+    paid_in = round(plain * rates.input + cached * rates.cached + written * rates.written, _PLACES)
+    paid_out = round((usage.output_tokens - reasoning) * rates.output + reasoning * rates.reasoning, _PLACES)
+    return Cost(float(paid_in + paid_out), price.currency, float(paid_in), float(paid_out))
+
+
+def price_on(prices: Prices | None, at: float) -> Price | None:
+    """The first that holds on that day (UTC)."""
+    if not isinstance(prices, tuple):
+        if prices is None or (prices.valid_from is None and prices.valid_until is None):
+            return prices
+        prices = (prices,)
+    day = datetime.fromtimestamp(at, UTC).date()
+    return next((price for price in prices if _holds(price, day)), None)
+
+
+def _holds(price: Price, day: date) -> bool:
+    begun = price.valid_from is None or price.valid_from <= day
+    return begun and (price.valid_until is None or day <= price.valid_until)
+
+
+@lru_cache(maxsize=1024)
+def _rates(price: Price) -> _Rates:
+    """A float in a configuration stands for the decimal that was written there, which is its shortest text."""
+    given = (price.input, price.cached_input, price.cache_write, price.output, price.reasoning)
+    whole, cached, written, output, reasoning = (
+        None if one is None else Decimal(repr(one)) / 1_000_000 for one in given
+    )
+    assert whole is not None
+    assert output is not None
+    return _Rates(
+        whole,
+        whole if cached is None else cached,
+        whole if written is None else written,
+        output,
+        output if reasoning is None else reasoning,
     )

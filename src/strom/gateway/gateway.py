@@ -17,6 +17,7 @@ from strom.core.record import CallRecord, RecordError
 from strom.gateway.admitting import Desk, LeaseGrant
 from strom.gateway.attended import Attended
 from strom.gateway.call import Call
+from strom.gateway.callers import describe_caller
 from strom.gateway.destination import Destination, read_destination
 from strom.gateway.estimate import request_tokens
 from strom.gateway.opening import Opening
@@ -62,6 +63,7 @@ class Gateway:
         `at_once` answers the requests of a protocol that need no model, and gives None for all others.
         """
         record = CallRecord(self.services.new_trace_id(), started_at=self.services.wall(), protocol_in=codec.name)
+        describe_caller(record, exchange.head, keep_peer=self.services.settings.keep_peer)
         self._guarded(exchange, codec, record, lambda: self._begin(exchange, codec, record, at_once))
 
     def _begin(self, exchange: Exchange, codec: Codec, record: CallRecord, at_once: AtOnce | None) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from strom.core.access import PolicySettings
 from strom.core.errors import PermissionDenied
 from strom.policies.sovereignty import all_allow
-from strom.upstreams.settings import Price
+from strom.upstreams.settings import Prices
 from strom.upstreams.timeouts import Timeouts
 from strom.upstreams.upstream import Upstream
 
@@ -21,7 +21,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     order: int = 1
     weight: float = 1.0
     context_window: int | None = None
-    price: Price | None = None
+    price: Prices | None = None
     own_timeouts: Timeouts | None = None
     """None: its upstream's."""
     max_concurrent: int | None = None

@@ -204,7 +204,7 @@ class Embedder:
         record.usage_source = "reported" if tokens is not None else "estimated"
         tokens = tokens if tokens is not None else request.input_estimate
         record.usage = RecordUsage(tokens, 0, parts=UsageParts(tokens, output=0))
-        record.cost_estimate = cost(record.usage, endpoint.price)
+        record.cost_estimate = cost(record.usage, endpoint.price, record.started_at)
         record.model_used = reply.model or record.model_used
         record.complete = True
 

@@ -6,6 +6,7 @@ dispatches needs them and nothing that dispatches may know configuration files.
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Literal
 
 import msgspec
@@ -78,12 +79,29 @@ class ProviderSettings(msgspec.Struct, frozen=True):
     health: HealthSettings = HealthSettings()
 
 
-class Price(msgspec.Struct, frozen=True):
-    """Per million tokens."""
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
 
-    input: Annotated[float, msgspec.Meta(ge=0)]
-    output: Annotated[float, msgspec.Meta(ge=0)]
+
+class Price(msgspec.Struct, frozen=True):
+    """Per million tokens. What is not priced apart costs as the whole it is part of: cached and written input as input,
+    reasoning as output.
+    """
+
+    input: Amount
+    output: Amount
     currency: Currency
+    cached_input: Amount | None = None
+    """Input read from the provider's cache."""
+    cache_write: Amount | None = None
+    """Input written to it."""
+    reasoning: Amount | None = None
+    valid_from: date | None = None
+    """The first day on which it holds, and the last one: of UTC. None: no bound."""
+    valid_until: date | None = None
+
+
+Prices = Price | tuple[Price, ...]
+"""Several: the first one that holds on the day of a call is its price."""
 
 
 class EndpointSettings(msgspec.Struct, frozen=True):
@@ -96,7 +114,7 @@ class EndpointSettings(msgspec.Struct, frozen=True):
     order: int = 1
     weight: float = 1.0
     context_window: int | None = None
-    price: Price | None = None
+    price: Prices | None = None
     max_concurrent: int | None = None
     """Calls of one process that may be there at once. None: any number."""
     queue: int = 0

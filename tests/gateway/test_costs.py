@@ -1,0 +1,81 @@
+"""What a call costs: exact, by the day's price, each kind of token by its own price where there is one."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strom.core.record import Cost, RecordUsage
+from strom.core.usage import Usage
+from strom.gateway.accounts import cost, record_usage
+from strom.upstreams.settings import Price
+
+PLAIN = Price(0.2, 0.6, "EUR")
+APART = Price(3.0, 15.0, "USD", cached_input=0.3, cache_write=3.75, reasoning=12.0)
+
+
+def noon(year: int, month: int, day: int) -> float:
+    return datetime(year, month, day, 12, tzinfo=UTC).timestamp()
+
+
+def test_input_and_output() -> None:
+    assert cost(RecordUsage(10, 20), PLAIN) == Cost(0.000014, "EUR", 0.000002, 0.000012)
+
+
+def test_what_is_priced_apart() -> None:
+    usage = record_usage(Usage(1000, 500, cached_tokens=600, reasoning_tokens=100, cache_write_tokens=300))
+    found = cost(usage, APART)
+    assert found is not None
+    assert Decimal(repr(found.input_amount)) * 1_000_000 == 100 * 3 + 600 * Decimal("0.3") + 300 * Decimal("3.75")
+    assert Decimal(repr(found.output_amount)) * 1_000_000 == 400 * 15 + 100 * 12
+
+
+def test_what_is_not_priced_apart_costs_as_the_whole() -> None:
+    usage = record_usage(Usage(1000, 500, cached_tokens=600, reasoning_tokens=100, cache_write_tokens=300))
+    assert cost(usage, PLAIN) == cost(RecordUsage(1000, 500), PLAIN)
+
+
+@pytest.mark.parametrize("usage", [RecordUsage(), RecordUsage(10, None), RecordUsage(None, 10)])
+def test_what_is_unknown_stays_unknown(usage: RecordUsage) -> None:
+    assert cost(usage, PLAIN) is None
+    assert cost(RecordUsage(1, 1), None) is None
+
+
+@pytest.mark.parametrize(
+    ("at", "output"),
+    [
+        (noon(2025, 12, 31), None),
+        (noon(2026, 1, 1), 1.0),
+        (noon(2026, 6, 30), 1.0),
+        (noon(2026, 7, 1), 2.0),
+        (noon(2030, 1, 1), 2.0),
+    ],
+)
+def test_prices_hold_from_their_first_to_their_last_day(at: float, output: float | None) -> None:
+    prices = (
+        Price(0, 1, "EUR", valid_from=date(2026, 1, 1), valid_until=date(2026, 6, 30)),
+        Price(0, 2, "EUR", valid_from=date(2026, 7, 1)),
+    )
+    found = cost(RecordUsage(0, 1_000_000), prices, at)
+    assert (found.output_amount if found else None) == output
+
+
+def test_a_single_price_may_have_an_end() -> None:
+    price = Price(1, 1, "EUR", valid_until=date(2026, 1, 1))
+    assert cost(RecordUsage(1, 1), price, noon(2026, 1, 1)) is not None
+    assert cost(RecordUsage(1, 1), price, noon(2026, 1, 2)) is None
+
+
+micro = st.integers(0, 200_000_000).map(lambda millionths: millionths / 1_000_000)
+
+
+@given(st.integers(0, 2_000_000), st.integers(0, 200_000), micro, micro)
+def test_amounts_are_exact(given_tokens: int, produced: int, input_price: float, output_price: float) -> None:
+    found = cost(RecordUsage(given_tokens, produced), Price(input_price, output_price, "EUR"))
+    assert found is not None
+    exact = given_tokens * Decimal(repr(input_price)) + produced * Decimal(repr(output_price))
+    assert Decimal(repr(found.amount)) * 1_000_000 == exact
