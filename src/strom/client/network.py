@@ -1,8 +1,8 @@
 """Where the library's I/O runs: the running loop for async callers, one background loop in a daemon thread for sync ones.
 
-There is one pool of connections per event loop, shared by all models. The background loop starts with its first use; a child
-process gets a fresh one after a fork and leaves its parent's sockets alone. Sync calls made on the background thread itself
-would wait for themselves: they are refused.
+There is one pool of connections per event loop, shared by all models, and one for sync streams over plain HTTP, which read
+their sockets themselves. The background loop starts with its first use; a child process gets a fresh one after a fork and
+leaves its parent's sockets alone. Sync calls made on the background thread itself would wait for themselves: they are refused.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 import uvloop
 
 from strom.client.failures import StreamMisuse
+from strom.client.lines import Lines
 from strom.transport.client import NativeClient
 
 ResultT = TypeVar("ResultT")
@@ -61,6 +62,7 @@ _CLIENTS: WeakKeyDictionary[asyncio.AbstractEventLoop, NativeClient] = WeakKeyDi
 _LIFETIMES: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 _BACKGROUND = _Background()
+_PLAIN = [Lines()]
 _PARENTS: list[object] = []
 """What a forked child inherited. It is kept, untouched: to destroy it would close what the parent still uses."""
 
@@ -106,6 +108,11 @@ def background_loop() -> asyncio.AbstractEventLoop:
     return _BACKGROUND.loop()
 
 
+def plain_lines() -> Lines:
+    """The connections of sync streams over plain HTTP."""
+    return _PLAIN[0]
+
+
 def wait_for(work: Coroutine[Any, Any, ResultT]) -> ResultT:
     """Runs a coroutine on the background loop; the calling thread waits, and its interruption cancels the work."""
     try:
@@ -122,14 +129,16 @@ def wait_for(work: Coroutine[Any, Any, ResultT]) -> ResultT:
 
 def _after_fork() -> None:
     global _CLIENTS, _LIFETIMES, _LOCK, _BACKGROUND
-    _PARENTS.extend((_CLIENTS, list(_CLIENTS.items()), _LIFETIMES, list(_LIFETIMES.items()), _BACKGROUND))
+    _PARENTS.extend((_CLIENTS, list(_CLIENTS.items()), _LIFETIMES, list(_LIFETIMES.items()), _BACKGROUND, _PLAIN[0]))
     _CLIENTS, _LIFETIMES, _LOCK, _BACKGROUND = WeakKeyDictionary(), WeakKeyDictionary(), threading.Lock(), _Background()
+    _PLAIN[0] = Lines()
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
 def _at_exit() -> None:
+    _PLAIN[0].clear()
     _BACKGROUND.stop()
 
 

@@ -106,10 +106,10 @@ class ResponseReader:
     def _pass_on(self, events: list[Event]) -> list[Event]:
         if self._names is not None:
             events = self._names.feed(events)
-        if events and isinstance(events[-1], Completed | Failed):
+        last = events[-1] if events else None
+        if type(last) is Completed or type(last) is Failed:
             self.close()
-            last = events[-1]
-            if isinstance(last, Failed):
+            if type(last) is Failed:
                 events[-1] = Failed(as_callers(last.error))
         return events
 

@@ -106,7 +106,8 @@ class Run:
         if type(signal) is Sent and not self._told:
             self._told = True
             self._journal.call(self._turn.candidate, self._wish)
-        self._advance(self._turn.take(signal), signal.at)
+        if events := self._turn.take(signal):
+            self._advance(events, signal.at)
 
     def tick(self, now: float) -> None:
         if not self.over and self._due is None:
@@ -172,6 +173,14 @@ class Run:
             self._delivered = True
             if self.on_delivered is not None:
                 self.on_delivered(self.reply)
+
+    @property
+    def pace_s(self) -> float:
+        """How long the next read may take after one that gave events; 0 before the first token and after the end."""
+        turn = self._turn
+        if self.over or self._due is not None or turn.over or turn.has_actions or turn.clock.first_kind is None:
+            return 0.0
+        return turn.candidate.upstream.timeouts.idle_s
 
     @property
     def metrics(self) -> StreamMetrics:

@@ -1,6 +1,7 @@
-"""The sync shell: carries out what the run asks for, in the reader's thread, with the network on the background loop.
+"""The sync shell: carries out what the run asks for, in the thread that reads the stream: decoding, tools, callbacks.
 
-The loop's thread only reads sockets and notes the time; decoding, tools and callbacks run in the thread that reads the stream.
+Over plain HTTP that thread reads the socket, too (see `direct`); over TLS the background loop does, and only notes the time.
+What the loop's thread or one that leaves has to say comes through the inbox.
 """
 
 from __future__ import annotations
@@ -13,19 +14,20 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
+from strom.client.direct import DirectMailbox, Opened
 from strom.client.events import StreamChunk, StreamContent, StreamDone, StreamEvent
 from strom.client.failures import StreamMisuse
 from strom.client.mailbox import Clock, Mailbox
-from strom.client.network import background_loop, client_for, wait_for
+from strom.client.network import background_loop, client_for, plain_lines, wait_for
 from strom.client.reply import Reply
 from strom.client.run import Run
-from strom.client.signals import Ask, LetGo, Listen, Over, Pause, Received, RunTools, Send, Signal
+from strom.client.signals import Ask, LetGo, Listen, Over, Pause, Received, RunTools, Send, Sent, Signal
 from strom.client.stream_base import BUSY, StreamBase
 from strom.client.tool_running import ToolBox
 from strom.transport.types import UpstreamClient
 
 LONGEST_WAIT_S = 3600.0
-_Item = tuple[Mailbox | None, Signal | None]
+_Item = tuple[Mailbox | DirectMailbox | None, Signal | Opened | None]
 
 
 class _Reader:
@@ -53,6 +55,9 @@ class Stream(StreamBase):
                 ...
             reply = stream.reply()
     """
+
+    _direct: DirectMailbox | None = None
+    _pace_s = 0.0
 
     def __init__(self, run: Run, tools: ToolBox, clock: Clock, transport: UpstreamClient | None) -> None:
         super().__init__(run, tools, clock, transport)
@@ -114,6 +119,8 @@ class Stream(StreamBase):
         self.close()
 
     def __del__(self) -> None:
+        if self._direct is not None:
+            self._direct.drop()
         mailbox = getattr(self, "_mailbox", None)
         if mailbox is not None:
             mailbox.let_go_threadsafe(whole=False)
@@ -148,25 +155,45 @@ class Stream(StreamBase):
                 pass
             if not self._busy.acquire(blocking=False):
                 raise StreamMisuse(BUSY)
+        events = self._events
         try:
-            while not self._events:
+            if self._pace_s:
+                self._read_on(self._pace_s)
+            while not events:
                 self._obey()
-                if not self._step() and not self._events:
+                if not self._step() and not events:
                     raise StopIteration
-            return self._events.popleft()
+            return events.popleft()
         except StopIteration:
             raise
         except BaseException:
+            self._pace_s = 0.0
             self._run.close(self._clock())
             self._settle()
             raise
         finally:
             self._busy.release()
 
+    def _read_on(self, pace_s: float) -> None:
+        """In the middle of an answer, after a read that gave events: the way through `_step`, cut short."""
+        direct, inbox = self._direct, self._inbox
+        self._pace_s = 0.0
+        if direct is None or direct.line is None or not inbox.empty():
+            return
+        direct.line.read_on(pace_s)
+        if inbox.empty():
+            signals, run = direct.signals, self._run
+            while signals:
+                run.take(signals.popleft())
+            if self._events and not run.over:
+                self._pace_s = pace_s
+
     def _leave(self) -> None:
         with self._gate:
             if not self._busy.acquire(blocking=False):
                 self._inbox.put((None, None))  # the reader wakes, and obeys
+                if (direct := self._direct) is not None:
+                    direct.wake()
                 return
             try:
                 self._obey()
@@ -209,6 +236,11 @@ class Stream(StreamBase):
 
     def _send(self, wanted: Send) -> None:
         loop = background_loop()
+        if self._transport is None and wanted.origin.scheme == "http":
+            self._direct = direct = DirectMailbox(loop, plain_lines(), self._clock, self._inbox.put, wanted)
+            self._run.take(Sent(self._clock()))
+            direct.send()
+            return
         mailbox = self._mailbox = Mailbox(loop, self._clock, self._inbox.put)
         client = self._transport or client_for(loop)
         loop.call_soon_threadsafe(mailbox.send, client, wanted)
@@ -217,20 +249,51 @@ class Stream(StreamBase):
         mailbox, self._mailbox = self._mailbox, None
         if mailbox is not None:
             mailbox.let_go_threadsafe(whole=whole)
+        direct, self._direct = self._direct, None
+        if direct is not None:
+            direct.let_go(whole=whole)
 
     def _listen(self, deadline: float) -> None:
+        seconds = min(max(0.0, deadline - self._clock()), LONGEST_WAIT_S)
+        direct = self._direct
+        if direct is not None and (direct.signals or direct.line is not None):
+            self._read(direct, seconds)
+            self._pace_s = min(self._run.pace_s, LONGEST_WAIT_S) if self._events else 0.0
+        else:
+            self._await_inbox(seconds)
+        if self._run.over:
+            self._settle()
+
+    def _read(self, direct: DirectMailbox, seconds: float) -> None:
+        """Reads the socket, unless somebody has left or leaves meanwhile."""
+        signals, run = direct.signals, self._run
+        if not signals and self._inbox.empty():
+            direct.wait(seconds)
+        if not self._inbox.empty():
+            self._handle(self._inbox.get())
+        elif signals:
+            while signals:
+                run.take(signals.popleft())
+        elif direct.line is not None:
+            run.tick(self._clock())
+
+    def _await_inbox(self, seconds: float) -> None:
         try:
-            self._handle(self._inbox.get(timeout=min(max(0.0, deadline - self._clock()), LONGEST_WAIT_S)))
+            self._handle(self._inbox.get(timeout=seconds))
             while not self._inbox.empty():
                 self._handle(self._inbox.get())
         except queue.Empty:
             self._run.tick(self._clock())
-        self._settle()
 
     def _handle(self, item: _Item) -> None:
         mailbox, signal = item
         if signal is None:
             self._obey()
+        elif isinstance(signal, Opened):
+            assert isinstance(mailbox, DirectMailbox)
+            mailbox.opened()
+        elif mailbox is self._direct:
+            self._run.take(signal)
         elif mailbox is self._mailbox and mailbox is not None:
             resumes = type(signal) is Received and mailbox.taken(len(signal.data))
             self._run.take(signal)

@@ -123,9 +123,9 @@ class Turn:
         While an action is due, signals are of an exchange that is already given up."""
         if self.over or self._actions:
             return []
+        if type(signal) is Received:  # nearly always
+            return self._progress(signal.at, self.reader.feed(signal.data))
         match signal:
-            case Received(at, data):
-                return self._progress(at, self.reader.feed(data))
             case Sent(at):
                 self._at = self._last_at = at
                 self.clock.dispatch(at)
