@@ -45,7 +45,7 @@ from strom.stores.responses import ResponseLimits
 from strom.stores.sealing import KeySet, parse_key
 from strom.stores.table import open_response_store, open_store
 from strom.supervisor import reserve, supervise
-from strom.telemetry.station import client_connections
+from strom.telemetry.sources import client_connections, resumable_streams
 from strom.transport.client import NativeClient
 from strom.transport.types import Exchange
 from strom.upstreams.settings import ProviderSettings
@@ -128,6 +128,8 @@ class Runtime:
         self.resumption = self.app.streams = make_resumption(self.gateway, settings)
         self.front = Front(self.app, browser_rules(settings), admin_apart=settings.server.admin_port is not None)
         self.observation = Observation(self.gateway, settings, lambda: self.store.lost)
+        kept = self.resumption.streams
+        self.observation.station.add(resumable_streams(lambda: (kept.count, kept.size_bytes)))
         self.app.add_page("/metrics", self.observation.page.show)
         self.front.pass_on = self.observation.watch(self.app.handle)
 

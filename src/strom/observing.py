@@ -19,7 +19,8 @@ from strom.logs import write_lines
 from strom.server.metrics import MetricsPage
 from strom.telemetry.access_log import AccessLog
 from strom.telemetry.model_names import ModelNames, find_configured
-from strom.telemetry.station import Station, lost_records, upstream_connections
+from strom.telemetry.sources import endpoint_health, limit_decisions, lost_records, upstream_connections
+from strom.telemetry.station import Station
 from strom.transport.types import Handler
 
 if TYPE_CHECKING:
@@ -41,8 +42,13 @@ class Observation:
         names = ModelNames(lambda name: find_configured(gateway.state.router.models, name), telemetry.max_models)
         self._traces = make_traces(settings, names)
         self.station = Station(services, names, _directory(settings), _access_log(settings))
-        self.station.add(lost_records(lost))
-        self.station.add(upstream_connections(services.client.stats))
+        for source in (
+            lost_records(lost),
+            upstream_connections(services.client.stats),
+            endpoint_health(gateway),
+            limit_decisions(gateway),
+        ):
+            self.station.add(source)
         if self._traces is not None:
             services.observers.append(self._traces.observe)
             services.client = self._traces.client(services.client)

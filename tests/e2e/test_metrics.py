@@ -117,7 +117,7 @@ def test_no_text_and_no_key_in_access_log_and_metrics(form: str, behind: Upstrea
     assert len(lines) == 7
     if form == "json":
         calls = [json.loads(line) for line in lines]
-        assert [entry["status"] for entry in calls][0] == "completed"
+        assert calls[0]["status"] == "completed"
         assert {entry["key"] for entry in calls} == {"ci", None}
         assert all(json.loads(line) for line in log.splitlines() if line.startswith("{"))
     assert total(text, "strom_calls_total") == 7

@@ -10,6 +10,7 @@ so that its lease is settled like any other.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 from strom.core.errors import StromError
@@ -64,6 +65,8 @@ class Desk:
 
     def __init__(self, limiter: Limiter, wall: Callable[[], float]) -> None:
         self.limiter = limiter
+        self.decisions: Counter[tuple[str, str]] = Counter()
+        """How often it was granted, or refused by which kind of limit, of a key, a model or all."""
         self._wall = wall
 
     def reserve(self, demand: Demand, protocol: str, then: Callable[[LeaseGrant | StromError], None]) -> None:
@@ -97,5 +100,7 @@ class Desk:
         if isinstance(outcome, Refusal):
             error = refusal_error(outcome)
             error.headers = headers
+            self.decisions[outcome.kind, outcome.scope.id.partition(":")[0] or "all"] += 1
             return error
+        self.decisions["granted", "all"] += 1
         return LeaseGrant(outcome, headers, demand.prompt)

@@ -109,6 +109,31 @@ UPSTREAM_REQUESTS = Family(
     help="Requests to backends, by the connection that served: opened for it, or used again.",
     labels=("way",),
 )
+ENDPOINT_CIRCUIT = Family(
+    name="strom_endpoint_circuit",
+    kind="gauge",
+    help="Workers for which the endpoint's circuit is in that state: closed, open, half-open or cooling.",
+    labels=("endpoint", "state"),
+)
+ENDPOINT_IN_FLIGHT = Family(
+    name="strom_endpoint_in_flight", kind="gauge", help="Requests under way at an endpoint.", labels=("endpoint",)
+)
+ENDPOINT_FAULTS = Family(
+    name="strom_endpoint_faults", help="Requests that ended by a fault of the endpoint.", labels=("endpoint",)
+)
+ENDPOINT_WAITING = Family(
+    name="strom_endpoint_waiting",
+    kind="gauge",
+    help="Calls that wait for a place at an endpoint.",
+    labels=("endpoint",),
+)
+LIMIT_DECISIONS = Family(
+    name="strom_limit_decisions",
+    help="Decisions of the limiter: granted, or the kind of limit that refused.",
+    labels=("decision", "scope"),
+)
+RESUMABLE = Family(name="strom_resumable_streams", kind="gauge", help="Resumable streams that are kept.")
+RESUMABLE_BYTES = Family(name="strom_resumable_buffer_bytes", kind="gauge", help="What they take.")
 RECORDS_LOST = Family(name="strom_records_lost", help="Records of calls that could not be kept.")
 WORKER_CPU = Family(name="strom_worker_cpu_seconds", help="CPU time of worker processes.", labels=("mode",))
 WORKER_MEMORY = Family(
@@ -120,6 +145,7 @@ LOG_LOST = Family(name="strom_access_log_lost", help="Lines of the access log th
 FAMILIES: tuple[Family, ...] = (
     BUILD, WORKERS,
     CALLS, ERRORS, TOKENS, COST, BYTES, FIRST_TOKEN, DURATION, GAP, ATTEMPTS, RETRIES, FALLBACKS, OVERHEAD, LOOP_LAG,
-    ACTIVE_CALLS, ACTIVE_STREAMS, CONNECTIONS, UPSTREAM_CONNECTIONS, UPSTREAM_REQUESTS, RECORDS_LOST, WORKER_CPU, WORKER_MEMORY,
+    ACTIVE_CALLS, ACTIVE_STREAMS, CONNECTIONS, UPSTREAM_CONNECTIONS, UPSTREAM_REQUESTS, ENDPOINT_CIRCUIT, ENDPOINT_IN_FLIGHT,
+    ENDPOINT_FAULTS, ENDPOINT_WAITING, LIMIT_DECISIONS, RESUMABLE, RESUMABLE_BYTES, RECORDS_LOST, WORKER_CPU, WORKER_MEMORY,
     WORKER_FILES, LOG_LOST,
 )  # fmt: skip

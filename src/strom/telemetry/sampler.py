@@ -1,7 +1,7 @@
 """Once a second: how late the event loop is, and what others know at any time (connections, calls under way, health).
 
 A source gives its readings anew each time. A counter's reading is what this process counted; it goes on top of what the slot's
-earlier processes left. A gauge that its source no longer gives is 0.
+earlier processes left, and of what was counted before its source began anew. A gauge that its source no longer gives is 0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Sampler:
         self._cells = cells
         self._clock = clock
         self._sources: list[Source] = []
-        self._bases: dict[int, float] = {}
+        self._bases: dict[int, tuple[float, float]] = {}
         self._gauges: set[int] = set()
         self._lag = cells.place(f.LOOP_LAG)
         self._timer: asyncio.TimerHandle | None = None
@@ -63,7 +63,10 @@ class Sampler:
             values[place] = value
             seen.add(place)
         else:
-            base = self._bases.setdefault(place, values[place])
+            base, last = self._bases.get(place, (values[place], 0.0))
+            if value < last:
+                base += last
+            self._bases[place] = (base, value)
             values[place] = base + value
 
     def _tick(self, due: float) -> None:

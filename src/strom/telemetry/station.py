@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from strom.gateway.services import Services
@@ -61,30 +61,3 @@ class Station:
         running = self._services.running
         yield f.ACTIVE_CALLS, (), float(len(running))
         yield f.ACTIVE_STREAMS, (), float(sum(call.record.streamed for call in running))
-
-
-def lost_records(count: Callable[[], int]) -> Source:
-    def readings() -> Iterable[Reading]:
-        yield f.RECORDS_LOST, (), float(count())
-
-    return readings
-
-
-def client_connections(count: Callable[[], int]) -> Source:
-    def readings() -> Iterable[Reading]:
-        yield f.CONNECTIONS, (), float(count())
-
-    return readings
-
-
-def upstream_connections(stats: Callable[[], dict[str, int]]) -> Source:
-    """`stats`: of the upstream client."""
-
-    def readings() -> Iterable[Reading]:
-        found = stats()
-        for state in ("idle", "connecting"):
-            yield f.UPSTREAM_CONNECTIONS, (state,), float(found[state])
-        for way in ("opened", "reused"):
-            yield f.UPSTREAM_REQUESTS, (way,), float(found[way])
-
-    return readings
