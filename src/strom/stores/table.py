@@ -9,6 +9,9 @@ from pathlib import Path
 from strom.core.errors import ConfigError
 from strom.stores.dialect import Dialect
 from strom.stores.journal import Journal
+from strom.stores.keys import KeyStore
+from strom.stores.keys_memory import MemoryKeys
+from strom.stores.keys_sql import SqlKeys
 from strom.stores.memory import MemoryStore
 from strom.stores.memory_responses import MemoryResponses
 from strom.stores.options import StoreOptions
@@ -44,6 +47,14 @@ def open_response_store(url: str, limits: ResponseLimits, options: StoreOptions 
     if parsed.scheme == "memory":
         return MemoryResponses(limits)
     return SqlResponses(prepared(parsed, options), limits, sealing=options.sealing)
+
+
+def open_key_store(url: str, options: StoreOptions = StoreOptions()) -> KeyStore:  # noqa: B008
+    """In the database of the records. Raises ConfigError."""
+    parsed = parse_store_url(url)
+    if parsed.scheme == "memory":
+        return MemoryKeys()
+    return SqlKeys(prepared(parsed, options))
 
 
 def open_reader(url: str) -> RecordReader:

@@ -17,7 +17,7 @@ import msgspec
 from strom.core.errors import ConfigError
 from strom.stores.dialect import Connection, Dialect
 
-HEAD = "0002"
+HEAD = "0003"
 _LONGEST_UPGRADE_S = 600.0
 Standing = Literal["empty", "outdated", "current", "newer"]
 
