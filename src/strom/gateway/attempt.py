@@ -19,7 +19,7 @@ from strom.gateway.failures import explain, name_silence, redirected
 from strom.gateway.queue import Place
 from strom.gateway.responses import upstream_id
 from strom.gateway.structured import AnswerCheck, CheckedDecoder
-from strom.protocols.codec import Codec, StreamDecoder, ToolName
+from strom.protocols.codec import Codec, Lone, StreamDecoder, ToolName
 from strom.transport.types import Headers, TransportFailure, UpstreamExchange
 from strom.upstreams.timeouts import Timeouts
 
@@ -46,14 +46,20 @@ class _Mode(enum.Enum):
 _STREAM = _Mode.STREAM
 
 
+def _never(data: bytes) -> None:
+    return None
+
+
 class UpstreamAttempt:
     """A ResponseReceiver. `exchange` is set right after `send`; `over` once nothing more will be used of this attempt."""
 
     __slots__ = (
+        "_again",
         "_body",
         "_body_size",
         "_call",
         "_feed",
+        "_lone",
         "_mode",
         "_read",
         "asked_stream",
@@ -67,24 +73,26 @@ class UpstreamAttempt:
         "inherited",
         "names",
         "pipe",
+        "place",
         "refused_at",
         "relays",
         "response_at",
         "response_headers",
         "seam",
         "started_at",
-        "place",
         "status",
         "timeouts",
+        "waits",
     )
 
     def __init__(self, call: Call, endpoint: Endpoint, codec: Codec, started_at: float, timeouts: Timeouts) -> None:
         self._call = call
         self._mode = _Mode.WAITING
         self._read = b""
-        "waits",
         self._body: list[bytes] = []
         self._body_size = 0
+        self._lone: Lone = _never
+        self._again: Callable[[str], bytes] | None = None
         self.endpoint = endpoint
         self.codec = codec
         self.started_at = started_at
@@ -98,6 +106,10 @@ class UpstreamAttempt:
         self.status = 0
         self.response_headers: Headers = []
         self.exchange: UpstreamExchange | None = None
+        self.place: Place | None = None
+        """At an endpoint that serves only so many at once."""
+        self.waits = False
+        """Nothing is sent yet, for there is no place or it is not time; then `exchange` is what is waited for."""
         self.ended = False
         self.dispatched = False
         self.asked_stream = False
@@ -106,10 +118,6 @@ class UpstreamAttempt:
         """The answer can go to the client as it comes."""
         self.check: AnswerCheck | None = None
         self.pipe: StreamPipe | None = None
-        self.place: Place | None = None
-        """At an endpoint that serves only so many at once."""
-        self.waits = False
-        """Nothing is sent yet, for there is no place or it is not time; then `exchange` is what is waited for."""
         """None while a whole reply is awaited."""
         self.evidence = Evidence()
 
@@ -153,6 +161,30 @@ class UpstreamAttempt:
                 self._call.advance(self, self._feed(read))
             except Exception as error:  # noqa: BLE001
                 self._call.crash(self, error)
+
+    def take_piece(self, data: bytes) -> None:
+        """`on_body` and `on_read_end` in one, and `Call.advance` with them: what happens for every token that flows."""
+        call, evidence = self._call, self.evidence
+        try:
+            text = self._lone(data)
+            if text is not None:
+                evidence.deltas += 1
+                evidence.output_characters += len(text)
+                call.last_frame_at = call.last_write_at = call.time()
+                again = self._again
+                call.write(data if again is None else again(text))
+            elif self._mode is _STREAM:
+                call.seen_deltas = evidence.deltas
+                call.advance(self, self._feed(data))
+                self.look_ahead()
+        except Exception as error:  # noqa: BLE001
+            call.crash(self, error)
+
+    def look_ahead(self) -> None:
+        """Find the short way for the reads to come, if there is one."""
+        pipe = self.pipe
+        found = pipe.express() if pipe is not None and self._mode is _STREAM else None
+        self._lone, self._again = found if found is not None else (_never, None)
 
     def on_end(self, *, delimited_by_close: bool) -> None:  # the protocol's own proof counts, not HTTP's
         self.ended = True

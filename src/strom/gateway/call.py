@@ -69,9 +69,7 @@ class Call:
         "_output_sent",
         "_own_headers",
         "_paused_at",
-        "_seen_deltas",
         "_settled",
-        "_time",
         "_timer",
         "_timer_at",
         "_wishes",
@@ -91,11 +89,14 @@ class Call:
         "plan",
         "record",
         "request",
+        "seen_deltas",
         "services",
         "settings",
         "story",
+        "time",
         "window_at",
         "window_chars",
+        "write",
     )
 
     def __init__(self, services: Services, codecs: dict[str, Codec], exchange: Exchange, opening: Opening) -> None:
@@ -122,10 +123,11 @@ class Call:
         self.committed = False
         self._output_sent = False
         self._flowing = False
-        self._time = services.clock.time
+        self.time = services.clock.time
+        self.write = exchange.write
         self._settled = False
         self._error: StromError | None = None
-        self._beats = self._held_size = self._seen_deltas = 0  # beats: heartbeats that the encoder wrote
+        self._beats = self._held_size = self.seen_deltas = 0  # beats: heartbeats that the encoder wrote
         self._measured_at: float | None = None
         self._paused_at: float | None = None
         self._held: list[bytes] = []
@@ -273,18 +275,18 @@ class Call:
         """One read of a stream has passed the pipe: `out` is for the client."""
         evidence = attempt.evidence
         deltas = evidence.deltas
-        if out and self._flowing and deltas != self._seen_deltas and not evidence.complete and evidence.error is None:
-            self._seen_deltas = deltas  # what nearly every read is: tokens on the way to a client that has the head
-            self.last_frame_at = self.last_write_at = self._time()
+        if out and self._flowing and deltas != self.seen_deltas and not evidence.complete and evidence.error is None:
+            self.seen_deltas = deltas  # what nearly every read is: tokens on the way to a client that has the head
+            self.last_frame_at = self.last_write_at = self.time()
             self.exchange.write(out)
         else:
             self._advance_with_care(attempt, out)
 
     def _advance_with_care(self, attempt: UpstreamAttempt, out: bytes) -> None:
         evidence = attempt.evidence
-        now = self._time()
-        if evidence.deltas != self._seen_deltas:
-            self._seen_deltas = evidence.deltas
+        now = self.time()
+        if evidence.deltas != self.seen_deltas:
+            self.seen_deltas = evidence.deltas
             self.last_frame_at = now
             if self.first_token_at is None:
                 self.first_token_at = self.window_at = now
@@ -307,6 +309,10 @@ class Call:
     def _let_flow(self) -> None:
         """Tokens are on their way: there will be no other attempt, so the request's bytes are of no more use."""
         self._flowing = True
+        attempt = self.attempt
+        if attempt is not None and attempt.exchange is not None:
+            attempt.exchange.express(attempt.take_piece)
+            attempt.look_ahead()
         if self.story is None:
             self.incoming = Incoming(self.codec, self.request, b"", [])
             self.exchange.body = b""
@@ -414,7 +420,7 @@ class Call:
         self.past.append(describe_attempt(attempt, error, self.now(), self.plan))
         if untouched:
             self._held.clear()
-            self._held_size = self._seen_deltas = 0
+            self._held_size = self.seen_deltas = 0
             self._renew_encoder()
         self._dispatch(hop)
 
