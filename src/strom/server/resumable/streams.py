@@ -98,11 +98,12 @@ class KeptStream:
         except StromError as error:
             self.stop(error)
             return
+        if remarks:
+            for reader in self._readers:
+                reader.remark(remarks)
         if frames:
             self._keep(frames)
         for reader in self._readers.copy():
-            if remarks:
-                reader.remark(remarks)
             reader.pump()
         if frames and self._call is not None and not self._streams.bears(self):
             self.stop(
