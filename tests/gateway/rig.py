@@ -79,13 +79,13 @@ class FakeClock:
 class Records:
     def __init__(self) -> None:
         self.all: list[CallRecord] = []
-        self.begun: list[str] = []
+        self.begun: dict[str, None] = {}
         """Trace ids of the calls that were told to begin."""
 
     def begin(self, record: CallRecord) -> None:
         assert record.trace_id not in self.begun, "begun twice"
-        assert record not in self.all, "begun after its end"
-        self.begun.append(record.trace_id)
+        assert not self.all or self.all[-1] is not record, "begun after its end"
+        self.begun[record.trace_id] = None
 
     def put(self, record: CallRecord) -> None:
         self.all.append(record)

@@ -70,7 +70,7 @@ def check(played: Simulation) -> None:
     assert all(upstream.over for upstream in rig.client.sent), "an upstream is left open"
     assert not rig.board.under_way, "an attempt is not rated"
     assert len(rig.board.ends) == len(rig.client.sent)
-    assert rig.records.begun == ([record.trace_id] if rig.client.sent else [])
+    assert list(rig.records.begun) == ([record.trace_id] if rig.client.sent else [])
     assert record.bytes_out == len(exchange.body_out)
     assert (record.status == "cancelled") == (exchange.state == "left")
     check_record(played)
