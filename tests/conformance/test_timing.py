@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -37,6 +39,21 @@ class Serial:
         return reply
 
 
+class Busy:
+    """One place, taken for `lasting_s` by a long answer, whoever has left: all others wait."""
+
+    def __init__(self, lasting_s: float) -> None:
+        self._lasting_s = lasting_s
+        self._until = 0.0
+
+    def __call__(self, request: OutgoingRequest) -> Reply:
+        reply, now = answer(request), asyncio.get_running_loop().time()
+        waits = max(0.0, self._until - now)
+        if LONG in request.body:
+            self._until = now + waits + self._lasting_s
+        return msgspec.structs.replace(reply, wait_s=reply.wait_s + waits)
+
+
 def report_of(handler: Handler, protocol: ProtocolName = "openai-chat", timeout_s: float = 30.0) -> ProtocolReport:
     endpoint = Endpoint(StageClient(handler), parse_base_url("http://127.0.0.1:9"), timeout_s)
     return play(examine(endpoint, (protocol,), MODEL)).protocols[0]
@@ -53,6 +70,17 @@ def test_generation_that_goes_on(protocol: ProtocolName, check: str) -> None:
     found, detail = verdict(report_of(Serial(8.0), protocol), check)
     assert found == "fail"
     assert "an inference" in detail
+
+
+@pytest.mark.parametrize("lasting_s", [80.0, 800.0])
+def test_what_a_check_left_behind_is_not_held_against_the_next_protocol(lasting_s: float) -> None:
+    endpoint = Endpoint(StageClient(Busy(lasting_s)), parse_base_url("http://127.0.0.1:9"), 30.0)
+    first, second = play(examine(endpoint, ("openai-chat", "openai-responses"), MODEL)).protocols
+    assert verdict(first, "cancel.stream")[0] == "fail"
+    if lasting_s > 4 * 30:
+        assert {each.verdict for each in second.checks} == {"skip"}
+    else:
+        assert [each.check for each in second.checks if each.verdict == "fail"] == ["cancel.stream", "cancel.whole"]
 
 
 def test_nobody_can_leave_an_answer_that_is_over() -> None:

@@ -20,6 +20,8 @@ from strom.upstreams.urls import BaseUrl
 MAX_BYTES = 32 * 1024 * 1024
 MAX_TIMEOUTS = 2
 """So many answers may fail to come in time before the endpoint is asked nothing more."""
+PATIENCE = 4
+"""Times the usual that an endpoint gets to be done with work that nobody wants any more."""
 
 End = Literal["open", "framed", "closed", "cut", "timeout", "left", "too_long", "none"]
 """framed: the body ended by its own framing; closed: it ended with the connection, which proves nothing (HTTP/1.0);
@@ -87,6 +89,12 @@ class Endpoint:
         if capture.end == "timeout":
             self._timeouts += 1
         return capture
+
+    async def wait(self, request: OutgoingRequest) -> None:
+        """After an answer that did not come in time for a reason of ours: let the endpoint get over it, so that nothing of
+        what follows is held against it. One that does not in `PATIENCE` times the usual is asked nothing more."""
+        capture = await self.ask_for(request, PATIENCE * self.timeout_s)
+        self._timeouts = MAX_TIMEOUTS if capture.end == "timeout" else 0
 
     async def ask_for(self, request: OutgoingRequest, seconds: float, *, leave: Leave | None = None) -> Capture:
         """Like `ask`, but leaves after so many seconds and counts no timeout."""
