@@ -124,11 +124,11 @@ def scripted_backend(shared: Path, folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def model_server(shared: Path, script: str, *arguments: str) -> Iterator[str]:
+def model_server(shared: Path, script: str, *arguments: str, **environment: str) -> Iterator[str]:
     """A real model server by the name of its script; installed first when it is not there. Gives its URL."""
     path, port = str(shared / "backends" / script), str(free_port())
     # The script knows its server by its command line, which `ps` cuts at 80 columns where there is no terminal.
-    wide = {**os.environ, "COLUMNS": "1000"}
+    wide = {**os.environ, "COLUMNS": "1000", **environment}
     command = [path, "start", "--port", port, *arguments]
     started = subprocess.run(command, env=wide, capture_output=True, text=True, check=False)
     assert started.returncode == 0, started.stderr
@@ -137,6 +137,24 @@ def model_server(shared: Path, script: str, *arguments: str) -> Iterator[str]:
     finally:
         stopped = subprocess.run([path, "stop", "--port", port], env=wide, capture_output=True, text=True, check=False)
         assert "stopped" in stopped.stderr, stopped.stderr
+
+
+def calling_model(shared: Path) -> Path:
+    """The folder of a tiny model that calls a tool when one is offered. Made once, of what `transformers.sh` leaves there."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    backends = Path(os.environ.get("STROM_BACKENDS") or cache / "strom-backends")
+    folder = backends / "tiny-calling-llama"
+    if not (folder / "tokenizer_config.json").is_file():
+        with model_server(shared, "transformers.sh"):
+            pass  # now engine and random weights are there
+        python, recipe = (
+            str(backends / "venv-transformers/bin/python"),
+            str(Path(__file__).with_name("calling_model.py")),
+        )
+        command = [python, recipe, str(backends / "tiny-random-llama"), str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return folder
 
 
 def install_clients(shared: Path, names: tuple[str, ...]) -> Path:
