@@ -56,7 +56,7 @@ def test_a_stream_over_tls_and_a_new_certificate(tmp_path: Path) -> None:
     flags, workers = issue(tmp_path), 2
     with upstream() as behind:
         backend = ["--backend", f"http://127.0.0.1:{behind.port}", "--workers", str(workers)]
-        with gateway(tmp_path, *backend, *flags) as running:
+        with gateway(tmp_path, *backend, *flags, STROM_STORE_URL="memory://") as running:
             assert running.url.startswith("https://127.0.0.1:")
             with httpx.Client(verify=trusting()) as client:
                 with client.stream("POST", f"{running.url}/v1/chat/completions", json=ask("n=3 hi")) as answer:
@@ -94,7 +94,7 @@ def test_a_key_that_others_may_read_is_refused_at_the_start(tmp_path: Path) -> N
 def test_operators_have_a_port_of_their_own(tmp_path: Path) -> None:
     file = tmp_path / "strom.toml"
     file.write_text('[server]\nadmin_port = 0\n[[providers]]\nname = "p"\nbase_url = "http://127.0.0.1:9"\n')
-    with gateway(tmp_path, "--config", str(file), "--workers", "2") as running:
+    with gateway(tmp_path, "--config", str(file), "--workers", "2", STROM_STORE_URL="memory://") as running:
         assert running.process.stdout is not None
         line = running.process.stdout.readline().decode()
         found = re.search(r"operators: (http://127\.0\.0\.1:\d+)", line)
@@ -111,7 +111,7 @@ def test_operators_have_a_port_of_their_own(tmp_path: Path) -> None:
 
 def test_files_are_plentiful_enough_or_it_is_said(tmp_path: Path) -> None:
     """With fewer descriptors than connections, the limit on connections is what gives way, with a word."""
-    command = 'ulimit -n 400; exec "$0" -m strom serve --port 0 --backend http://127.0.0.1:9'
+    command = 'export STROM_STORE_URL=memory://; ulimit -n 400; exec "$0" -m strom serve --port 0 --backend http://127.0.0.1:9'
     running = subprocess.Popen(
         ["bash", "-c", command, sys.executable],
         cwd=tmp_path,

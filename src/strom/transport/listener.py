@@ -60,7 +60,7 @@ class Listener:
             host,
             port,
             ssl=ssl_context,
-            ssl_handshake_timeout=_HANDSHAKE_S if ssl_context is not None else None,
+            ssl_handshake_timeout=min(self._limits.head_timeout_s, _HANDSHAKE_S) if ssl_context is not None else None,
             reuse_port=reuse_port or None,
             backlog=_BACKLOG,
         )
