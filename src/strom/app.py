@@ -22,8 +22,12 @@ import uvloop
 
 from strom.config.settings import Settings
 from strom.core.errors import StromError
+from strom.gateway.board import Board
 from strom.gateway.gateway import Gateway, State
+from strom.gateway.health import HealthView
 from strom.gateway.media import MediaLimits
+from strom.gateway.plan import Endpoint
+from strom.gateway.probing import Prober
 from strom.gateway.routing import Router
 from strom.gateway.services import CallSettings, LoopClock, Services
 from strom.listening import ADMIN_HOST, CannotListen, Ports, browser_rules
@@ -55,10 +59,11 @@ FIRST_LIST_S = 1.0
 Reload = Callable[[], Settings]
 
 
-def make_state(settings: Settings) -> State:
+def make_state(settings: Settings, health: HealthView | None = None) -> State:
     upstreams = [Upstream(_bounded(provider, settings)) for provider in settings.providers.values()]
-    router = Router(upstreams, settings.models, settings.policies)
-    return State(router, KeyRing(settings.keys, required=settings.auth_required))
+    router = Router(upstreams, settings.models, settings.policies, health=health)
+    ring = KeyRing(settings.keys, required=settings.auth_required)
+    return State(router, ring, may_pin_freely=settings.on_loopback)
 
 
 def _bounded(provider: ProviderSettings, settings: Settings) -> ProviderSettings:
@@ -120,7 +125,10 @@ class Runtime:
         self.client = NativeClient()
         clock = LoopClock(asyncio.get_running_loop())
         services = Services(self.client, self.store, call_settings(settings), clock)
-        self.gateway = Gateway(services, CODECS, make_state(settings))
+        self.board = services.health = Board(clock.time)
+        self.gateway = Gateway(services, CODECS, make_state(settings, self.board))
+        self.prober = Prober(self.client, self.board, self._endpoints)
+        self.prober.start()
         self.gateway.admission = make_admission(settings)
         platform, responses = Platform(self.gateway, self.store), make_responses(self.gateway, settings)
         self.models = ModelLister(self.gateway)
@@ -139,10 +147,15 @@ class Runtime:
     def has_memory(self) -> bool:
         return self.gateway.admission.has_memory()
 
+    def _endpoints(self) -> list[Endpoint]:
+        return [endpoint for _, endpoint in self.gateway.state.router.endpoints()]
+
     def replace_settings(self, settings: Settings) -> None:
         """New keys, models, providers and call settings for new calls; running ones keep theirs."""
         self.settings = settings
-        self.gateway.state = make_state(settings)
+        self.gateway.state = make_state(settings, self.board)
+        self.board.keep(self._endpoints())
+        self.prober.start()
         self.gateway.services.settings = call_settings(settings)
         self.gateway.admission = make_admission(settings)
         self.front.browsers = browser_rules(settings)
@@ -158,6 +171,7 @@ class Runtime:
         await self.app.close()
         self.stop_calls()
         await self.resumption.close()
+        self.prober.stop()
         self.gateway.services.lingering.close()
         self.client.close()
         await asyncio.to_thread(self.store.close)

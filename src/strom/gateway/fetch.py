@@ -14,6 +14,11 @@ MAX_BYTES = 8_388_608
 LOOK_CONNECT_S = 2.0
 
 
+def models_path(upstream: Upstream) -> str:
+    """Where it lists its models: the one question that every backend answers without work."""
+    return "/api/tags" if upstream.protocol == "ollama" else "/v1/models"
+
+
 async def fetch(
     client: UpstreamClient, upstream: Upstream, path: str, *, body: bytes | None = None, headers: Headers | None = None
 ) -> WholeAnswer:

@@ -16,7 +16,7 @@ import msgspec
 
 from strom.core.access import KeySettings
 from strom.core.errors import BadRequest, ModelNotFound, StromError
-from strom.gateway.fetch import fetch
+from strom.gateway.fetch import fetch, models_path
 from strom.gateway.gateway import Gateway
 from strom.gateway.responses import id_headers
 from strom.gateway.routing import Router
@@ -46,10 +46,6 @@ class Listed(msgspec.Struct, frozen=True):
     context_window: int | None = None
     upstream_name: str = ""
     """What the upstream calls it, where that is known."""
-
-
-def models_path(upstream: Upstream) -> str:
-    return "/api/tags" if upstream.protocol == "ollama" else "/v1/models"
 
 
 class ModelLister:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from strom.core.errors import StromError
-from strom.gateway.fetch import fetch
+from strom.gateway.fetch import fetch, models_path
 from strom.gateway.gateway import Gateway
 from strom.gateway.responses import id_headers
-from strom.server.models import models_path
 from strom.transport.types import Exchange
 from strom.upstreams.upstream import Upstream
 
