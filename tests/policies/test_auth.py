@@ -5,8 +5,8 @@ import hashlib
 import pytest
 
 from strom.core.access import KeySettings
-from strom.core.errors import AuthError
-from strom.policies.auth import MISSING, TWO_KEYS, UNKNOWN, KeyRing, credentials
+from strom.core.errors import AuthError, PermissionDenied
+from strom.policies.auth import MISSING, TWO_KEYS, UNKNOWN, KeyRing, check_route, credentials
 
 
 def key(name: str, secret: str) -> KeySettings:
@@ -68,3 +68,40 @@ def test_a_key_is_never_in_the_message() -> None:
 
 def test_credentials_are_taken_without_scheme_and_space() -> None:
     assert credentials([(b"authorization", b"Bearer a"), (b"x-api-key", b" b "), (b"accept", b"c")]) == [b"a", b"b"]
+
+
+def test_a_key_that_is_of_no_use_any_more_is_told_so_to_its_owner_alone() -> None:
+    cases = {
+        "api_key_expired": KeySettings("k", digest("s"), expires_at=99.0),
+        "api_key_disabled": KeySettings("k", digest("s"), disabled=True),
+    }
+    for code, settings in cases.items():
+        ring = KeyRing((settings,), required=True, wall=lambda: 99.0)
+        with pytest.raises(AuthError) as caught:
+            ring.authenticate([(b"x-api-key", b"s")])
+        assert caught.value.code == code
+        with pytest.raises(AuthError) as caught:
+            ring.authenticate([(b"x-api-key", b"t")])
+        assert caught.value.code == "invalid_api_key"
+    assert KeyRing((cases["api_key_expired"],), required=True, wall=lambda: 98.9).authenticate([(b"x-api-key", b"s")])
+
+
+def digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def test_digests_that_begin_alike_are_told_apart() -> None:
+    real = bytes.fromhex(digest("s"))
+    other = KeySettings("other", (real[:8] + bytes(24)).hex())
+    ring = KeyRing((other, KeySettings("mine", digest("s"))), required=True)
+    found = ring.authenticate([(b"x-api-key", b"s")])
+    assert found is not None
+    assert found.name == "mine"
+
+
+def test_a_key_asks_the_routes_it_was_made_for() -> None:
+    settings = KeySettings("k", digest("s"), routes=("/v1/embeddings", "/api/*"))
+    check_route(settings, "/api/embed")
+    check_route(KeySettings("k", digest("s")), "/anything")
+    with pytest.raises(PermissionDenied):
+        check_route(settings, "/v1/embeddings/more")

@@ -70,8 +70,11 @@ class Unsupported(ClientError):
 
 
 class AuthError(ClientError):
+    """`delay_s`: how long the answer is held back, so that guessing is slow."""
+
     status = 401
     code = "invalid_api_key"
+    delay_s: float = 0.0
 
 
 class PermissionDenied(ClientError):

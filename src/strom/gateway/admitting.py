@@ -15,10 +15,12 @@ from collections.abc import Callable
 
 from strom.core.errors import StromError
 from strom.core.record import CallRecord
+from strom.gateway.services import Clock
 from strom.policies.limit_headers import limit_headers
 from strom.policies.limits import charge_for, refusal_error
+from strom.policies.slowdown import Slowdown
 from strom.shared.limiter import NOTHING, Demand, Lease, Limiter, Refusal
-from strom.transport.types import Headers
+from strom.transport.types import Exchange, Headers
 
 
 class LeaseGrant:
@@ -33,6 +35,33 @@ class LeaseGrant:
 
     def settle(self, record: CallRecord) -> None:
         self._lease.settle(charge_for(record, self._estimate))
+
+
+class HeldAnswer:
+    """An answer that goes out late; at once when its client leaves. Keeps no task and blocks nobody."""
+
+    __slots__ = ("_answer", "_exchange", "_slowdown", "_timer")
+
+    def __init__(self, slowdown: Slowdown, exchange: Exchange, answer: Callable[[], None]) -> None:
+        self._slowdown = slowdown
+        self._exchange = exchange
+        self._answer: Callable[[], None] | None = answer
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, clock: Clock, delay_s: float) -> None:
+        self._slowdown.held += 1
+        self._exchange.on_disconnect = self._release
+        self._timer = clock.call_at(clock.time() + delay_s, self._release)
+
+    def _release(self) -> None:
+        answer, self._answer = self._answer, None
+        if answer is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._slowdown.held -= 1
+        self._exchange.on_disconnect = None
+        answer()
 
 
 class Taken:

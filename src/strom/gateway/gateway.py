@@ -11,10 +11,10 @@ from collections.abc import Callable
 import msgspec
 
 from strom.core.access import KeySettings
-from strom.core.errors import BadRequest, GatewayError, PermissionDenied, StromError
+from strom.core.errors import AuthError, BadRequest, GatewayError, PermissionDenied, StromError
 from strom.core.messages import Request
 from strom.core.record import CallRecord, RecordError
-from strom.gateway.admitting import Desk, LeaseGrant
+from strom.gateway.admitting import Desk, HeldAnswer, LeaseGrant
 from strom.gateway.attended import Attended
 from strom.gateway.call import Call
 from strom.gateway.callers import describe_caller
@@ -29,8 +29,9 @@ from strom.gateway.responses import respond_error, whole_headers
 from strom.gateway.routing import MAX_MODEL_NAME, Router
 from strom.gateway.services import Services
 from strom.policies.admission import Admission
-from strom.policies.auth import KeyRing
+from strom.policies.auth import KeyRing, check_route
 from strom.policies.limits import LimitBook
+from strom.policies.slowdown import MAX_HELD, Slowdown
 from strom.protocols.codec import Codec, ReplyContext
 from strom.shared.memory import MemoryLimiter
 from strom.transport.types import Exchange
@@ -55,6 +56,7 @@ class Gateway:
         self.codecs = codecs
         self.state = state
         self.admission = Admission()
+        self.slowdown = Slowdown(services.clock.time)
         self.desk = Desk(MemoryLimiter(services.clock.time, services.wall), services.wall)
 
     def handle_call(self, exchange: Exchange, codec: Codec, at_once: AtOnce | None = None) -> None:
@@ -127,7 +129,13 @@ class Gateway:
         if exchange.refusal is not None:
             raise refusal_error(exchange.refusal)
         refuse_coding(exchange)
-        key = self.state.keys.authenticate(exchange.head.headers)
+        try:
+            key = self.state.keys.authenticate(exchange.head.headers)
+        except AuthError as error:
+            error.delay_s = self.slowdown.delay_s(exchange.head.peer)
+            raise
+        if key is not None and key.routes:
+            check_route(key, exchange.head.path)
         if admin and self.state.keys.required and not (key is not None and key.admin):
             raise PermissionDenied("This endpoint needs an admin key.")
         return key
@@ -159,7 +167,21 @@ class Gateway:
         incoming = Incoming(codec, request, exchange.body, exchange.head.headers)
         return Opening(incoming, plan, record, tokens, key)
 
+    def hold(self, exchange: Exchange, error: StromError, answer: Callable[[], None]) -> None:
+        """`answer` at once, or late where somebody guesses keys."""
+        delay_s = error.delay_s if isinstance(error, AuthError) else 0.0
+        if delay_s <= 0 or exchange.closed:
+            answer()
+        elif self.slowdown.held >= MAX_HELD:
+            exchange.abort()
+            answer()  # for the record alone
+        else:
+            HeldAnswer(self.slowdown, exchange, answer).start(self.services.clock, delay_s)
+
     def _reject(self, exchange: Exchange, codec: Codec, record: CallRecord, error: StromError) -> None:
+        self.hold(exchange, error, lambda: self._refuse(exchange, codec, record, error))
+
+    def _refuse(self, exchange: Exchange, codec: Codec, record: CallRecord, error: StromError) -> None:
         record.http_status = respond_error(exchange, codec, error, record.trace_id)
         record.status = "rejected"
         record.fault = error.fault

@@ -174,6 +174,9 @@ class App:
 
     def refuse(self, exchange: Exchange, error: StromError) -> None:
         """Answer with this error, in the words of the protocol that the path is of."""
+        self._gateway.hold(exchange, error, lambda: self._refuse(exchange, error))
+
+    def _refuse(self, exchange: Exchange, error: StromError) -> None:
         codec = self._codec_for(exchange)
         try:
             respond_error(exchange, codec, error, self._gateway.services.new_trace_id())

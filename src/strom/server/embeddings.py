@@ -24,7 +24,7 @@ from strom.gateway.queue import take_place
 from strom.gateway.responses import respond_error, whole_headers
 from strom.gateway.routing import MAX_MODEL_NAME
 from strom.protocols import embeddings
-from strom.protocols.codec import UpstreamCall
+from strom.protocols.codec import Codec, UpstreamCall
 from strom.protocols.embeddings import EmbeddingReply, EmbeddingRequest
 from strom.protocols.ollama import embed
 from strom.transport.types import Exchange
@@ -61,8 +61,7 @@ class Embedder:
             body = await self._answer(exchange, front, record, taken)
         except StromError as error:
             taken.mark(error)
-            record.http_status = respond_error(exchange, codec, error, record.trace_id)
-            self._settle(exchange, record, error)
+            self._refuse(exchange, codec, record, error)
         except asyncio.CancelledError:
             self._settle(exchange, record, Cancelled("The client left."))
             raise
@@ -76,6 +75,13 @@ class Embedder:
             self._settle(exchange, record, None)
         finally:
             taken.settle(record)
+
+    def _refuse(self, exchange: Exchange, codec: Codec, record: CallRecord, error: StromError) -> None:
+        def answer() -> None:
+            record.http_status = respond_error(exchange, codec, error, record.trace_id)
+            self._settle(exchange, record, error)
+
+        self._gateway.hold(exchange, error, answer)
 
     async def _answer(self, exchange: Exchange, front: Front, record: CallRecord, taken: Taken) -> bytes:
         key = self._gateway.identify(exchange)
