@@ -12,6 +12,7 @@ from strom.core.access import KeySettings, PolicySettings
 from strom.core.errors import StromError
 from strom.core.record import CallRecord
 from strom.gateway.gateway import Gateway, State
+from strom.gateway.health import Condition
 from strom.gateway.plan import Endpoint
 from strom.gateway.routing import Router
 from strom.gateway.services import CallSettings, Services
@@ -109,6 +110,9 @@ class Board:
 
 class Rig:
     """One model "m" with `endpoints` endpoints (providers p1, p2 …) that speak `behind`; a tuple names one each."""
+    def condition(self, endpoint: Endpoint) -> Condition:
+        return Condition(in_flight=self.under_way.count(endpoint.id))
+
 
     def __init__(
         self,

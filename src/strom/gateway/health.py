@@ -13,30 +13,6 @@ Circuit = Literal["closed", "open", "half-open", "cooling"]
 """cooling: the upstream said when it wants to be asked again."""
 
 
-class HealthBoard(Protocol):
-    """Told of every attempt: `began` when its request is sent, `ended` exactly once for each that began."""
-
-    def began(self, endpoint: Endpoint) -> None: ...
-
-    def ended(self, endpoint: Endpoint, error: StromError | None, first_token_ms: float | None) -> None:
-        """`error` None: it proved its end. `first_token_ms`: from its dispatch; None when no token came."""
-        ...
-
-
-class HealthView(Protocol):
-    """What a choice between endpoints asks."""
-
-    def in_flight(self, endpoint: Endpoint) -> int: ...
-
-    def first_token_ms(self, endpoint: Endpoint) -> float:
-        """Expected; 0 where nothing recent is known, so that it gets known."""
-        ...
-
-    def ready_at(self, endpoint: Endpoint) -> float | None:
-        """None: it may be asked now. Else the time on the board's clock from which it can be tried."""
-        ...
-
-
 class Condition(msgspec.Struct, frozen=True):
     """How one endpoint fares, for people and metrics. Of this process alone."""
 
@@ -53,6 +29,32 @@ class Condition(msgspec.Struct, frozen=True):
     """Mean that forgets."""
     last_error: str | None = None
     """Code of the last fault."""
+
+
+class HealthBoard(Protocol):
+    """Told of every attempt: `began` when its request is sent, `ended` exactly once for each that began."""
+
+    def began(self, endpoint: Endpoint) -> None: ...
+
+    def ended(self, endpoint: Endpoint, error: StromError | None, first_token_ms: float | None) -> None:
+        """`error` None: it proved its end. `first_token_ms`: from its dispatch; None when no token came."""
+        ...
+
+    def condition(self, endpoint: Endpoint) -> Condition: ...
+
+
+class HealthView(Protocol):
+    """What a choice between endpoints asks."""
+
+    def in_flight(self, endpoint: Endpoint) -> int: ...
+
+    def first_token_ms(self, endpoint: Endpoint) -> float:
+        """Expected; 0 where nothing recent is known, so that it gets known."""
+        ...
+
+    def ready_at(self, endpoint: Endpoint) -> float | None:
+        """None: it may be asked now. Else the time on the board's clock from which it can be tried."""
+        ...
 
 
 class NoBoard:
@@ -72,3 +74,6 @@ class NoBoard:
 
     def ready_at(self, endpoint: Endpoint) -> float | None:
         return None
+
+    def condition(self, endpoint: Endpoint) -> Condition:
+        return Condition()

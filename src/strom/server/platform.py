@@ -10,6 +10,7 @@ import msgspec
 from strom.core.errors import NotFound
 from strom.gateway.gateway import Gateway
 from strom.gateway.responses import id_headers
+from strom.server.platform_types import EndpointPage, EndpointRow
 from strom.stores.query import parse_query
 from strom.stores.records import RecordStore, record_json
 from strom.transport.types import Exchange
@@ -43,38 +44,27 @@ class Platform:
     async def list_endpoints(self, exchange: Exchange) -> None:
         """Configured endpoints, or the providers where no models are configured."""
         self._gateway.identify(exchange, admin=True)
-        router = self._gateway.state.router
+        services = self._gateway.services
         rows = [
-            {
-                "endpoint_id": endpoint.id,
-                "model": model.name,
-                "model_used": endpoint.model,
-                "provider": endpoint.upstream.name,
-                "protocol": endpoint.upstream.protocol,
-                "region": endpoint.upstream.region,
-                "sovereignty_class": endpoint.upstream.sovereignty_class,
-                "retention": endpoint.upstream.retention,
-                "order": endpoint.order,
-                "weight": endpoint.weight,
-            }
-            for model in router.models.values()
-            for endpoint in model.endpoints
-        ] or [
-            {
-                "endpoint_id": upstream.name,
-                "model": None,
-                "model_used": None,
-                "provider": upstream.name,
-                "protocol": upstream.protocol,
-                "region": upstream.region,
-                "sovereignty_class": upstream.sovereignty_class,
-                "retention": upstream.retention,
-                "order": 1,
-                "weight": 1.0,
-            }
-            for upstream in router.upstreams.values()
+            EndpointRow(
+                endpoint_id=endpoint.id,
+                model=model,
+                model_used=endpoint.model or None,
+                provider=endpoint.upstream.name,
+                protocol=endpoint.upstream.protocol,
+                region=endpoint.upstream.region,
+                sovereignty_class=endpoint.upstream.sovereignty_class,
+                retention=endpoint.upstream.retention,
+                order=endpoint.order,
+                weight=endpoint.weight,
+                context_window=endpoint.context_window,
+                max_concurrent=endpoint.max_concurrent,
+                queued=services.queues.waiting(endpoint),
+                health=services.health.condition(endpoint),
+            )
+            for model, endpoint in self._gateway.state.router.endpoints()
         ]
-        self._respond(exchange, msgspec.json.encode({"data": rows, "next_cursor": None}))
+        self._respond(exchange, msgspec.json.encode(EndpointPage(rows)))
 
     def _respond(self, exchange: Exchange, body: bytes) -> None:
         headers = [(b"content-type", b"application/json"), NEVER_CACHE]
