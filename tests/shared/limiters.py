@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 from strom.shared.limiter import Charge, Demand, Lease, Limiter, Refusal, Scope
@@ -47,7 +49,12 @@ def make_memory(clocks: Clocks) -> Limiter:
 
 
 def make_mapped(clocks: Clocks) -> Limiter:
-    return MappedLimiter(MappedTable(2, 256), clocks.monotonic, clocks.wall)
+    path = Path(tempfile.mkdtemp()) / "limits"
+    try:
+        return MappedLimiter(MappedTable(path, 2, 256), clocks.monotonic, clocks.wall)
+    finally:
+        path.unlink()
+        path.parent.rmdir()
 
 
 def make_redis(url: str) -> Make:
@@ -60,7 +67,7 @@ def make_redis(url: str) -> Make:
 
 @asynccontextmanager
 async def running(limiter: Limiter) -> AsyncIterator[Limiter]:
-    await limiter.start()
+    limiter.start()
     try:
         yield limiter
     finally:

@@ -139,6 +139,19 @@ async def test_the_longest_wait_is_told(limiter: Limiter) -> None:
     assert (outcome.scope.id, outcome.wait_ms) == ("b", 60_000)
 
 
+async def test_who_looks_changes_nothing(limiter: Limiter, clocks: Clocks) -> None:
+    scope = Scope("key:k", requests=5, tokens=100, concurrent=3, budget=MONEY, currency="EUR")
+    lease = await granted(limiter, Demand((scope,), 40, 40))
+    for _ in range(2):
+        (level,) = await limiter.look([scope])
+        assert level is not None
+        assert (level.requests, level.tokens, level.taken, level.spent) == (UNIT, 40 * UNIT, 1, 0)
+    lease.settle(used(10, 7))
+    (level,) = await limiter.look([scope])
+    assert level is not None
+    assert (level.tokens, level.taken, level.spent) == (10 * UNIT, 0, 7)
+
+
 async def test_large_limits_stay_exact(limiter: Limiter, clocks: Clocks) -> None:
     limit = 100_000_000_000
     lease = await granted(limiter, one(limit - 1, 0, tokens=limit))

@@ -11,7 +11,7 @@ the currency, in a counter for each calendar period (UTC); it is charged after t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal, Protocol
 
@@ -108,7 +108,13 @@ class Limiter(Protocol):
         """What the present period has cost so far, unless this limiter knows already."""
         ...
 
-    async def start(self) -> None: ...
+    async def look(self, scopes: Sequence[Scope]) -> list[Level | None]:
+        """What stands there now; None where nobody can tell."""
+        ...
+
+    def start(self) -> None:
+        """In the process, and inside the loop, that it is used in."""
+        ...
 
     async def close(self) -> None: ...
 

@@ -1,13 +1,13 @@
 """Limits of several processes of one machine, in memory that they share: the workers of one `strom serve`.
 
-A table of slots in an anonymous mapping, made by the parent before it forks, found by the hash of a scope's name; each decision
-holds one lock of the file system for the few microseconds it takes. Chosen over a process that decides for all (a round trip
+A table of slots in a mapped file of the run's own folder, found by the hash of a scope's name; each decision holds one lock on
+that file for the few microseconds it takes. Chosen over a process that decides for all (a round trip
 and a single point that can die) and over a database (a hundred times slower): docs/decisions/0015-keys-and-limits.md.
 
 Invariants: the kernel frees the lock of a process that dies, at whatever instruction. Slots of concurrent calls are counted in
 one column for each process, which holds a lock of its own on that column for its life: who finds a column unlocked knows that
 its process is dead, and clears it. A slot that is half written by a dying process can be wrong by one call, no more.
-A limiter is made before the fork, and `start` is called in each process after it.
+A process opens the file once: closing it anywhere would free the locks.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import contextlib
 import fcntl
 import hashlib
 import mmap
+import os
 import struct
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from strom.core.errors import GatewayError
 from strom.shared.limiter import NOTHING, Calendar, Charge, Demand, Level, Reading, Refusal, Scope, Then, longest
 
 SLOTS = 16_384
@@ -39,15 +41,16 @@ class Full(Exception):
 
 
 class MappedTable:
-    """The shared memory. `columns`: processes that may live at once."""
+    """The shared memory: a file that every process opens. `columns`: processes that may live at once, the same for all."""
 
-    def __init__(self, columns: int, slots: int = SLOTS) -> None:
+    def __init__(self, path: Path, columns: int, slots: int = SLOTS) -> None:
         self.columns = columns
         self.slots = slots
         self.counts = struct.Struct(f"{columns}i")
         self.size_bytes = _HEAD.size + self.counts.size
-        self.memory = mmap.mmap(-1, self.size_bytes * slots)
-        self.file = tempfile.TemporaryFile(prefix="strom-limits-", buffering=0)  # noqa: SIM115 - lives as long as we do
+        self.file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b", buffering=0)
+        os.ftruncate(self.file.fileno(), self.size_bytes * slots)  # zeros, or what the others have written
+        self.memory = mmap.mmap(self.file.fileno(), self.size_bytes * slots)
 
     def close(self) -> None:
         self.memory.close()
@@ -80,18 +83,26 @@ class MappedLimiter:
         self._digests: dict[str, bytes] = {}
         self._reaped_at = 0.0
 
-    async def start(self) -> None:
-        self.claim()
-
-    def claim(self) -> None:
-        """Take a column, in the process that will use it. Raises RuntimeError when all belong to living processes."""
+    def start(self) -> None:
+        """Take a column, in the process that will use it. Raises GatewayError when all belong to living processes."""
         for column in range(self._table.columns):
             if self._try_lock(column + 1):
                 self._column = column
                 with _Locked(self._table):
                     self._clear(column)
                 return
-        raise RuntimeError("more processes than the table of limits was made for")
+        raise GatewayError("There are more processes than the table of limits was made for.")
+
+    async def look(self, scopes: Sequence[Scope]) -> list[Level | None]:
+        now_ms = int(self._clock() * 1000)
+        with _Locked(self._table):
+            return [self._look(scope, now_ms) for scope in scopes]
+
+    def _look(self, scope: Scope, now_ms: int) -> Level | None:
+        try:
+            return self._read(scope, now_ms)
+        except Full:
+            return None
 
     async def close(self) -> None:
         """The column is given back; the mapping stays with the other processes."""
@@ -100,6 +111,7 @@ class MappedLimiter:
                 self._clear(self._column)
             fcntl.lockf(self._table.file, fcntl.LOCK_UN, 1, self._column + 1)
             self._column = -1
+            self._table.close()
 
     def reserve(self, demand: Demand, then: Then) -> None:
         try:

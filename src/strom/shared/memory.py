@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from strom.shared.limiter import (
     NOTHING,
@@ -96,7 +96,16 @@ class MemoryLimiter:
     def taken(self, scope: Scope) -> int:
         return self._level(scope).taken
 
-    async def start(self) -> None:
+    async def look(self, scopes: Sequence[Scope]) -> list[Level | None]:
+        now_ms = int(self._clock() * 1000)
+        levels: list[Level | None] = []
+        for scope in scopes:
+            level = self._level(scope)
+            level.flow(scope, now_ms)
+            levels.append(level)
+        return levels
+
+    def start(self) -> None:
         pass
 
     async def close(self) -> None:

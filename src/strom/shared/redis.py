@@ -19,7 +19,7 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -95,7 +95,7 @@ class RedisLimiter:
         """Redis did not answer, and has not answered a ping since."""
         return self._away
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Never fails for Redis' sake: it may come later."""
         self._client = _connect(self._settings)
         loop = asyncio.get_running_loop()
@@ -148,8 +148,7 @@ class RedisLimiter:
             return RedisLease(self, demand, lease_id, readings)
         waits = []
         for at, scope in enumerate(demand.scopes):
-            level = Level()
-            level.requests, level.tokens, level.taken, level.spent = map(int, found[4 * at + 1 : 4 * at + 5])
+            level = _level(found, 4 * at + 1)
             for wait_ms, kind in level.waits(scope, scope.cost(demand), self._calendar.left_ms(scope.per)):
                 waits.append((wait_ms, kind, scope))
         return longest(waits, readings)
@@ -184,6 +183,23 @@ class RedisLimiter:
     def _add_seed(self, scope: Scope, period: int, money: int) -> None:
         key = self._keys((scope,))[0]
         self._add(_Command(redis_scripts.SEED, (key,), (period, money, self._ttl_ms(scope))))
+
+    async def look(self, scopes: Sequence[Scope]) -> list[Level | None]:
+        if self._away or not scopes:
+            return [None] * len(scopes)
+        answered: asyncio.Future[list[int] | None] = asyncio.get_running_loop().create_future()
+
+        def take(found: list[int] | None) -> None:
+            if not answered.done():
+                answered.set_result(found)
+
+        arguments: list[Any] = [self._now_ms()]
+        for scope in scopes:
+            period = self._calendar.start(scope.per) if scope.budget else 0
+            arguments += (scope.requests, scope.tokens, period)
+        self._add(_Command(redis_scripts.LOOK, self._keys(tuple(scopes)), tuple(arguments), take))
+        found = await answered
+        return [None if found is None else _level(found, 4 * at) for at in range(len(scopes))]
 
     # -- without Redis --
 
@@ -401,8 +417,14 @@ class _AloneLease:
 
 _SHA = {
     script: hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()  # Redis names scripts by it
-    for script in (redis_scripts.RESERVE, redis_scripts.SETTLE, redis_scripts.RENEW, redis_scripts.SEED)
+    for script in redis_scripts.ALL
 }
+
+
+def _level(found: list[int], at: int) -> Level:
+    level = Level()
+    level.requests, level.tokens, level.taken, level.spent = map(int, found[at : at + 4])
+    return level
 
 
 def _connect(settings: RedisSettings) -> Redis:

@@ -128,3 +128,23 @@ if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then redis.call('PEXPIRE', KE
 return 1
 """
 """KEYS: one hash. ARGV: period, money, time to live."""
+
+LOOK = (
+    _NOW
+    + _FLOW
+    + """
+local out = {}
+for i = 1, #KEYS / 2 do
+  local at = 1 + (i - 1) * 3
+  local r, t, _, spent = read(KEYS[2 * i - 1], ARGV[at + 3], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]))
+  out[#out + 1] = r
+  out[#out + 1] = t
+  out[#out + 1] = redis.call('ZCOUNT', KEYS[2 * i], string.format('(%.0f', now), '+inf')
+  out[#out + 1] = spent
+end
+return out
+"""
+)
+"""KEYS as above. ARGV: now; then for each scope its limits of requests and tokens, and the period. Changes nothing."""
+
+ALL = (RESERVE, SETTLE, RENEW, SEED, LOOK)
