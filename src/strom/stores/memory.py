@@ -6,6 +6,7 @@ import threading
 
 from strom.core.record import CallRecord
 from strom.stores.records import Page, RecordFilter, page_of, started
+from strom.stores.usage import UsagePage, UsageQuery, sum_up
 
 
 class MemoryStore:
@@ -46,6 +47,11 @@ class MemoryStore:
         with self._lock:
             records = list(self._records.values())
         return page_of(records, wanted, limit, cursor)
+
+    def usage(self, query: UsageQuery = UsageQuery()) -> UsagePage:  # noqa: B008 (frozen)
+        with self._lock:
+            records = [*self._records.values()]
+        return sum_up(records, query)
 
     def close(self) -> None:
         self._records.clear()

@@ -29,7 +29,7 @@ class Query(msgspec.Struct, frozen=True):
 def parse_query(params: Mapping[str, str]) -> Query:
     """Raises BadRequest for a parameter that is unknown or makes no sense. Empty ones count as absent."""
     given = {name: value for name, value in params.items() if value and name != "stream"}
-    limit, cursor = _limit(given.pop("limit", "")), given.pop("cursor", None)
+    limit, cursor = parse_limit(given.pop("limit", "")), given.pop("cursor", None)
     fields: dict[str, Any] = {}
     for name, value in given.items():
         if name not in RecordFilter.__struct_fields__:
@@ -63,7 +63,8 @@ def parse_instant(text: str, param: str) -> float:
         raise BadRequest(f"{param}: expected a time like 2026-03-01T12:00:00Z, or Unix seconds", param=param) from None
 
 
-def _limit(text: str) -> int:
+def parse_limit(text: str) -> int:
+    """Raises BadRequest."""
     if not text:
         return DEFAULT_LIMIT
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:

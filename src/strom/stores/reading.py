@@ -16,8 +16,11 @@ import msgspec
 from strom.core.errors import ConfigError, GatewayError
 from strom.core.record import CallRecord
 from strom.stores.dialect import Connection, Dialect
-from strom.stores.records import EQUAL, Page, RecordFilter, decode_cursor, encode_cursor
+from strom.stores.filters import conditions_of
+from strom.stores.records import Page, RecordFilter, decode_cursor, encode_cursor
 from strom.stores.rows import decode
+from strom.stores.summing import read_usage
+from strom.stores.usage import UsagePage, UsageQuery
 from strom.stores.versions import check_readable
 
 SELECT = "SELECT record FROM calls"
@@ -49,6 +52,9 @@ class SqlReader:
         """At most `count` records, newest first, older than `before`."""
         sql, values = listing(wanted, before)
         return self._records(sql, [*values, count])
+
+    def usage(self, query: UsageQuery = UsageQuery()) -> UsagePage:  # noqa: B008 (frozen)
+        return read_usage(self.dialect, self.rows, query)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> Sequence[Any]:
         """What a query of ours gives. Raises GatewayError."""
@@ -82,30 +88,6 @@ def listing(wanted: RecordFilter, before: tuple[float, str] | None = None) -> tu
         values += before
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"{SELECT}{where} ORDER BY started_at DESC, trace_id DESC LIMIT ?", values
-
-
-def conditions_of(wanted: RecordFilter) -> tuple[list[str], list[Any]]:
-    conditions: list[str] = []
-    values: list[Any] = []
-    for name, column in EQUAL.items():
-        value = getattr(wanted, name)
-        if value is not None:
-            conditions.append(f"{column} = ?")
-            values.append(value)
-    if wanted.status in ("started", "incomplete", "failed", "cancelled", "rejected"):
-        conditions.append("status <> 'completed'")  # lets the index of those be used
-    if wanted.model is not None:
-        conditions.append("(model_requested = ? OR model_used = ?)")
-        values += [wanted.model, wanted.model]
-    for condition, instant in (
-        ("started_at >= ?", wanted.since),
-        ("started_at < ?", wanted.until),
-        ("ended_at >= ?", wanted.ended_since),
-    ):
-        if instant is not None:
-            conditions.append(condition)
-            values.append(instant)
-    return conditions, values
 
 
 def plain(error: Exception) -> str:

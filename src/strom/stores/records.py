@@ -10,12 +10,15 @@ import base64
 import binascii
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from strom.core.errors import BadRequest
 from strom.core.record import CallRecord
+
+if TYPE_CHECKING:
+    from strom.stores.usage import UsagePage, UsageQuery
 
 EQUAL = {
     "status": "status",
@@ -80,6 +83,10 @@ class RecordReader(Protocol):
     def get(self, trace_id: str) -> CallRecord | None: ...
 
     def list(self, wanted: RecordFilter = ..., limit: int = ..., cursor: str | None = ...) -> Page:
+        """Raises BadRequest when the cursor is none of ours."""
+        ...
+
+    def usage(self, query: UsageQuery = ...) -> UsagePage:
         """Raises BadRequest when the cursor is none of ours."""
         ...
 

@@ -30,6 +30,7 @@ from strom.stores.reading import SqlReader, plain
 from strom.stores.records import Page, RecordFilter, decode_cursor, encode_cursor, page_of, position
 from strom.stores.recovery import recover
 from strom.stores.rows import INSERT_NEW, PUT, decode, encode, to_row, without_nul
+from strom.stores.usage import UsagePage, UsageQuery
 
 Rows = Sequence[tuple[Any, ...]]
 LOG = logging.getLogger("strom.stores")
@@ -37,6 +38,7 @@ LOG = logging.getLogger("strom.stores")
 _SLOWEST_RETRY_S = 5.0
 _FREED_AT_ONCE = 64
 """Journal slots freed under one hold of the lock: the event loop may be waiting for it."""
+_FLUSH_S = 2.0
 _encode_begun = msgspec.json.Encoder().encode
 
 
@@ -251,6 +253,11 @@ class SqlStore:
         found = memory.records + [record for record in file if record.trace_id not in unwritten]
         found.sort(key=position, reverse=True)
         return Page(found[:limit], encode_cursor(found[limit - 1]) if len(found) > limit else None)
+
+    def usage(self, query: UsageQuery = UsageQuery()) -> UsagePage:  # noqa: B008 (frozen)
+        """What is not written yet is written first, as far as that can be done in a moment."""
+        self.flush(_FLUSH_S)
+        return self.reader.usage(query)
 
     def _unwritten(self) -> tuple[CallRecord, ...]:
         """Newest knowledge first: of a call that is there twice the first one counts."""

@@ -99,7 +99,7 @@ class _ExactSum:
         if amount is not None:
             self._sum += Decimal(amount)
 
-    def finalize(self) -> str:
+    def finalize(self) -> Any:
         return str(self._sum)
 
 
