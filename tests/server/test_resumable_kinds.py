@@ -13,7 +13,7 @@ from strom.server.resumable.numbering import numbering
 from strom.shared.streams import home_of, new_home, new_id, protocol_of
 from strom.transport.memory import MemoryExchange
 from strom.upstreams.settings import ProviderSettings
-from tests.server.resumable_rig import END, NDJSON, ResumableRig, chunk, numbered, stream_path
+from tests.server.resumable_rig import END, NDJSON, RESUMABLE, SSE, ResumableRig, chunk, numbered, stream_path
 from tests.server.rig import provider
 
 EVENTS = b": hello\n\nevent: x\ndata: 1\n\ndata: 2\r\n\r\nid: theirs\ndata: 3\n\ndata: 4\nid\n\ndata: [DONE]"
@@ -170,3 +170,16 @@ async def test_the_process_ends() -> None:
     assert b"shut down" in exchange.body_out
     await rig.resumption.close()
     assert (rig.streams.count, rig.streams.size_bytes, rig.clock.armed) == (0, 0, 0)
+
+
+async def test_a_call_may_take_the_way_to_write_once() -> None:
+    """Calls do so, before the head."""
+    rig = ResumableRig()
+    exchange = MemoryExchange("POST", "/v1/chat/completions", headers=[RESUMABLE], body=b"{}")
+    wrapped = rig.resumption.wrap(exchange)
+    write = wrapped.write
+    wrapped.start(200, SSE)
+    write(b"data: 1\n\n")
+    assert exchange.body_out == b"data: 1\n\n"  # without a call there is nothing to keep
+    kept, path = rig.begin(*"abcdefgh")
+    assert kept.body_out == (await rig.open(path)).body_out == numbered(*map(chunk, "abcdefgh"))

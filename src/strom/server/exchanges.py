@@ -15,21 +15,15 @@ Hook = Callable[[], None] | None
 
 
 class Forwarding:
-    """Costs nothing per piece: `write` is the other exchange's own, of which `_inner` may be replaced by `_hand_over`."""
+    """All of an Exchange but `write`, which a call takes once and keeps: each kind says where its pieces go."""
 
-    __slots__ = ("_inner", "body", "head", "refusal", "write")
+    __slots__ = ("_inner", "body", "head", "refusal")
 
     def __init__(self, inner: Exchange) -> None:
         self._inner = inner
-        self.write = inner.write
         self.head = inner.head
         self.body = inner.body
         self.refusal = inner.refusal
-
-    def _hand_over(self, inner: Exchange) -> None:
-        """From now on everything goes to this one."""
-        self._inner = inner
-        self.write = inner.write
 
     def start(self, status: int, headers: Headers, *, length: int | None = None) -> None:
         self._inner.start(status, headers, length=length)

@@ -13,21 +13,18 @@ from strom.transport.types import Exchange, Headers
 
 
 class StoringExchange(Forwarding, Attended):
-    """`keep` gets the last object that went out, if there was one."""
+    """Costs nothing per piece. `keep` gets the last object that went out, if there was one."""
 
-    __slots__ = ("_keep",)
+    __slots__ = ("_keep", "write")
 
     def __init__(self, inner: Exchange, keep: Callable[[bytes], None]) -> None:
         super().__init__(inner)
+        self.write = inner.write
         self._keep = keep
 
     def attend(self, call: Running, opening: Opening) -> None:
         if isinstance(self._inner, Attended):
             self._inner.attend(call, opening)
-
-    def start(self, status: int, headers: Headers, *, length: int | None = None) -> None:
-        super().start(status, headers, length=length)
-        self.write = self._inner.write  # which may be another one from the head on
 
     def finish(self, data: bytes = b"") -> None:
         super().finish(data)

@@ -34,6 +34,9 @@ class ResumableExchange(Forwarding, Attended):
     def attend(self, call: Running, opening: Opening) -> None:
         self._begun = (call, opening)
 
+    def write(self, data: bytes) -> None:
+        self._inner.write(data)
+
     def start(self, status: int, headers: Headers, *, length: int | None = None) -> None:
         begun, self._begun = self._begun, None
         stream: KeptStream | None = None
@@ -47,5 +50,5 @@ class ResumableExchange(Forwarding, Attended):
         client.body = b""
         detached = DetachedExchange(self.head, b"", stream)
         client.start(status, headers + stream_fields(stream.info.id, shared=stream.mirror is not None))
-        self._hand_over(detached)
+        self._inner = detached
         Reader(client, stream, 0).join()
