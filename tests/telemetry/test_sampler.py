@@ -50,6 +50,16 @@ def test_a_counter_goes_on_top_of_what_an_earlier_process_left(tmp_path: Path) -
         cells.close()
 
 
+def test_a_source_that_began_anew_lets_no_count_fall() -> None:
+    cells, source = Cells(), Source()
+    sampler = Sampler(cells)
+    sampler.add(source)
+    for reading, expected in ((5.0, 5), (8.0, 8), (2.0, 10), (3.0, 11)):
+        source.readings = [(f.RECORDS_LOST, (), reading)]
+        sampler.sample()
+        assert value(cells, f.RECORDS_LOST) == expected
+
+
 async def test_the_lag_of_the_loop_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PERIOD_S", 0.02)
     cells = Cells()
