@@ -97,22 +97,25 @@ class Board:
 
     def __init__(self) -> None:
         self.under_way: list[str] = []
+        self.asked: list[str] = []
+        """Endpoint of each attempt, in their order."""
         self.ends: list[tuple[str, str | None]] = []
         """Endpoint and error code of each attempt, None: it went well."""
 
     def began(self, endpoint: Endpoint) -> None:
         self.under_way.append(endpoint.id)
+        self.asked.append(endpoint.id)
 
     def ended(self, endpoint: Endpoint, error: StromError | None, first_token_ms: float | None) -> None:
         self.under_way.remove(endpoint.id)
         self.ends.append((endpoint.id, error.code if error is not None else None))
 
-
-class Rig:
-    """One model "m" with `endpoints` endpoints (providers p1, p2 …) that speak `behind`; a tuple names one each."""
     def condition(self, endpoint: Endpoint) -> Condition:
         return Condition(in_flight=self.under_way.count(endpoint.id))
 
+
+class Rig:
+    """One model "m" with `endpoints` endpoints (providers p1, p2 …) that speak `behind`; a tuple names one each."""
 
     def __init__(
         self,

@@ -34,6 +34,7 @@ from strom.protocols.codec import Quirks, ReplyContext
 from strom.protocols.table import CODECS
 from strom.transport.memory import MemoryExchange
 from strom.transport.types import Headers, TransportFailure
+from strom.upstreams.timeouts import SomeTimeouts
 from tests.gateway.rig import JSON, PATHS, SSE, Rig
 
 NDJSON = [(b"content-type", b"application/x-ndjson")]
@@ -158,17 +159,32 @@ class Simulation:
         reasoning: Any = dice.choice(("native", "native", "text", "drop"))
         settings = CallSettings(heartbeat_s=dice.choice((5.0, 15.0, 1000.0)), reasoning=reasoning)
         quirks = Quirks(always_stream=dice.random() < 0.1, never_stream=dice.random() < 0.1)
-        self.rig = Rig(self.behind, settings=settings, quirks=quirks)
-        self.parts = [make_part(dice, protocol, f"w{n}x") for n, protocol in enumerate(self.behind)]
+        self.continues = dice.random() < 0.3
+        timeouts = SomeTimeouts(
+            total_s=dice.choice((None, None, 50.0, 400.0)), min_chars_per_s=dice.choice((0.0, 0.0, 1.0))
+        )
+        self.rig = Rig(
+            self.behind,
+            settings=settings,
+            quirks=msgspec.structs.replace(quirks, prefill=dice.random() < 0.5),
+            continuation=self.continues,
+            retries=dice.choice((0, 0, 2)),
+            timeouts=timeouts,
+        )
+        self.parts: list[Part] = []
+        """What each attempt met, in their order."""
         self.patient = dice.random() < 0.75
         """The client stays to the end."""
         self.step_s = dice.choice((0.0, 0.0, 0.5, 4.0, 20.0))
         self.exchange: MemoryExchange = self._call()
-        self._played = [0] * len(self.parts)
+        self._played: list[int] = []
 
     def _call(self) -> MemoryExchange:
         more: dict[str, Any] = {"stream_options": {"include_usage": True}} if self.asked else {}
         return self.rig.call(self.front, stream=self.streams, **more)
+
+    def protocol_of(self, attempt: int) -> str:
+        return self.behind[int(self.rig.board.asked[attempt].removeprefix("e")) - 1]
 
     @property
     def over(self) -> bool:
@@ -184,14 +200,18 @@ class Simulation:
         if self.exchange.paused:
             self.exchange.resume()
         self.rig.clock.advance(5000)
+        self._prepare()
 
     def delivered(self) -> Part | None:
         """The last attempt's part, if all of it has come."""
-        number = len(self.rig.client.sent) - 1
+        number = len(self.parts) - 1
         return self.parts[number] if number >= 0 and self._played[number] > len(self.parts[number].reads) + 1 else None
 
     def _upstream_step(self) -> None:
         number = len(self.rig.client.sent) - 1
+        if number < 0:
+            return
+        self._prepare()
         upstream, part = self.rig.upstream(number), self.parts[number]
         step = self._played[number]
         if upstream.over or upstream.paused:
@@ -207,6 +227,12 @@ class Simulation:
             self.rig.clock.advance(7)
         else:
             upstream.end()
+
+    def _prepare(self) -> None:
+        """What each attempt that was sent meets."""
+        for attempt in range(len(self.parts), len(self.rig.client.sent)):
+            self.parts.append(make_part(self.dice, self.protocol_of(attempt), f"w{attempt}x"))
+            self._played.append(0)
 
     def _client_step(self) -> None:
         chance = self.dice.random()

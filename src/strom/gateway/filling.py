@@ -33,7 +33,8 @@ def bring_up_to_date(call: Call, error: StromError | None, now: float) -> None:
     record.attempts = list(call.past)
     if attempt is not None:
         describe_endpoint(record, attempt, call.plan)
-        record.attempts.append(describe_attempt(attempt, error, now, call.plan))
+        if not attempt.waits:  # nothing was tried there yet
+            record.attempts.append(describe_attempt(attempt, error, now, call.plan))
     if call.dispatched_at is None or attempt is None:
         return
     if call.first_token_at is None and evidence.first_token_kind is not None:
