@@ -30,11 +30,11 @@ from strom.gateway.plan import Endpoint
 from strom.gateway.probing import Prober
 from strom.gateway.routing import Router
 from strom.gateway.services import CallSettings, LoopClock, Services
+from strom.guarding import Guard
 from strom.listening import ADMIN_HOST, CannotListen, Ports, browser_rules
 from strom.logs import REDACTOR
 from strom.observing import Observation
 from strom.policies.admission import Admission
-from strom.policies.auth import KeyRing
 from strom.protocols.table import CODECS
 from strom.resumption import make_resumption
 from strom.server.app import App
@@ -49,7 +49,7 @@ from strom.startup import Announcement, find_backends
 from strom.stores.options import StoreOptions
 from strom.stores.responses import ResponseLimits
 from strom.stores.sealing import KeySet, parse_key
-from strom.stores.table import open_response_store, open_store
+from strom.stores.table import open_key_store, open_response_store, open_store
 from strom.supervisor import reserve, supervise
 from strom.telemetry.sources import client_connections, resumable_streams
 from strom.transport.client import NativeClient
@@ -61,11 +61,11 @@ FIRST_LIST_S = 1.0
 Reload = Callable[[], Settings]
 
 
-def make_state(settings: Settings, health: HealthView | None = None) -> State:
+def make_state(settings: Settings, guard: Guard, health: HealthView | None = None) -> State:
     upstreams = [Upstream(_bounded(provider, settings)) for provider in settings.providers.values()]
     router = Router(upstreams, settings.models, settings.policies, health=health)
-    ring = KeyRing(settings.keys, required=settings.auth_required)
-    return State(router, ring, may_pin_freely=settings.on_loopback)
+    ring, book = guard.ring(settings), guard.book(settings)
+    return State(router, ring, may_pin_freely=settings.on_loopback, limits=book)
 
 
 def _bounded(provider: ProviderSettings, settings: Settings) -> ProviderSettings:
@@ -123,18 +123,21 @@ class Runtime:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.store = open_store(settings.store_url, store_options(settings))
+        options = store_options(settings)
+        self.store = open_store(settings.store_url, options)
+        self.guard = Guard(settings, open_key_store(settings.store_url, options), self.store.usage)
         self.client = NativeClient()
         clock = LoopClock(asyncio.get_running_loop())
         services = Services(self.client, self.store, call_settings(settings), clock)
         self.board = services.health = Board(clock.time)
-        self.gateway = Gateway(services, CODECS, make_state(settings, self.board))
+        self.gateway = Gateway(services, CODECS, make_state(settings, self.guard, self.board))
         self.prober = Prober(self.client, self.board, self._endpoints)
         self.prober.start()
         self.gateway.admission = make_admission(settings)
         platform, responses = Platform(self.gateway, self.store), make_responses(self.gateway, settings)
         self.models = ModelLister(self.gateway)
         self.app = App(self.gateway, Pages(self.gateway), self.models, platform, responses)
+        self.guard.attach(self.gateway, self.app)
         self.resumption = self.app.streams = make_resumption(self.gateway, settings)
         self.front = Front(self.app, browser_rules(settings), admin_apart=settings.server.admin_port is not None)
         self.observation = Observation(self.gateway, settings, lambda: self.store.lost)
@@ -156,7 +159,7 @@ class Runtime:
     def replace_settings(self, settings: Settings) -> None:
         """New keys, models, providers and call settings for new calls; running ones keep theirs."""
         self.settings = settings
-        self.gateway.state = make_state(settings, self.board)
+        self.gateway.state = make_state(settings, self.guard, self.board)
         self.board.keep(self._endpoints())
         self.prober.start()
         self.gateway.services.settings = call_settings(settings)
@@ -177,6 +180,7 @@ class Runtime:
         self.prober.stop()
         self.gateway.services.lingering.close()
         self.client.close()
+        await self.guard.close()
         await asyncio.to_thread(self.store.close)
         await self.observation.close()
 

@@ -80,13 +80,18 @@ class LimitBook:
         known = self._known[place] = (key, tuple([scope for scope in found if scope is not None]))
         return known
 
-    def _of_model(self, name: str) -> Scope | None:
-        for asked in (name, name.removesuffix(":latest")):
-            if asked in self._models:
-                return self._models[asked]
+    def _of_model(self, asked: str) -> Scope | None:
+        name = self.model_named(asked)
+        return self._models[name] if name is not None else None
+
+    def model_named(self, asked: str) -> str | None:
+        """The configured model that a client means, looked up as the router does it."""
+        for name in (asked, asked.removesuffix(":latest")):
+            if name in self._models:
+                return name
             for alias, owner in self._aliases:
-                if fnmatchcase(asked, alias):
-                    return self._models[owner]
+                if fnmatchcase(name, alias):
+                    return owner
         return None
 
 

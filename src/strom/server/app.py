@@ -68,6 +68,7 @@ class App:
         """None: no stream outlives its client's connection."""
         self._tasks: set[asyncio.Task[None]] = set()
         counter, ollama, embedder = TokenCounter(gateway), OllamaPages(gateway, models), Embedder(gateway)
+        self._branches: dict[str, Endpoint] = {}
         self._get: dict[str, Endpoint] = {
             "/v1/models": models.list_models,
             "/api/tags": ollama.tags,
@@ -90,6 +91,10 @@ class App:
     def add_page(self, path: str, endpoint: Endpoint) -> None:
         """One more answer to GET and HEAD."""
         self._get[path] = endpoint
+
+    def add_branch(self, path: str, endpoint: Endpoint) -> None:
+        """Answers to every method on a path and below it."""
+        self._branches[path] = endpoint
 
     def handle(self, exchange: Exchange) -> None:
         """Never raises, returns at once."""
@@ -131,10 +136,14 @@ class App:
             self._start(exchange, lambda _: rest)
             exchange.on_disconnect = None  # it becomes a call even if its client leaves now: one with a record
 
+    def _branch(self, path: str) -> Endpoint | None:
+        held = (answer for branch, answer in self._branches.items() if path == branch or path.startswith(branch + "/"))
+        return next(held, None)
+
     def _find(self, exchange: Exchange) -> Endpoint:
         method, path = exchange.head.method, exchange.head.path
         tables = {"GET": self._get, "HEAD": self._get, "POST": self._post}
-        endpoint = tables.get(method, {}).get(path)
+        endpoint = tables.get(method, {}).get(path) or self._branch(path)
         if endpoint is not None:
             return endpoint
         if path.startswith(BELOW_RESPONSES):
