@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Unpack
+from types import TracebackType
+from typing import Self, Unpack
 
 from strom.client import services
 from strom.client.async_stream import AsyncStream
@@ -105,3 +106,11 @@ class AsyncModel(ModelCore):
     async def aclose(self) -> None:
         """Closes the idle connections of the running loop, of all models; the next call opens new ones."""
         close_idle(asyncio.get_running_loop())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()

@@ -102,12 +102,29 @@ SINGLE = ("temperature", "max_tokens", "num_ctx")
 """What may also be given as an argument of its own."""
 
 
+def field_names() -> tuple[str, ...]:
+    return CompletionConfig.__struct_fields__
+
+
 def merge(given: CompletionConfig | None, default: CompletionConfig, single: Mapping[str, Any]) -> CompletionConfig:
-    """The config of a call. With a config, single arguments beside it are ignored, and a warning says so."""
+    """The config of a call. With a config, single arguments beside it are ignored, and a warning says so.
+
+    Raises BadRequest for what is no config, or has values that cannot be one."""
     if given is not None:
+        checked(given)
         if single:
             names = ", ".join(sorted(single))
             message = f"config beats single arguments: {names} is ignored; put it into the config"
             warnings.warn(message, DeprecationWarning, stacklevel=4)
         return given
-    return msgspec.structs.replace(default, **single) if single else default
+    return checked(msgspec.structs.replace(default, **single)) if single else default
+
+
+def checked(config: CompletionConfig) -> CompletionConfig:
+    """Structs do not look at what they are made of. Raises BadRequest."""
+    if not isinstance(config, CompletionConfig):
+        raise BadRequest(f"config has to be a CompletionConfig, not a {type(config).__name__}.", param="config")
+    try:
+        return msgspec.convert(msgspec.structs.asdict(config), CompletionConfig)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"config: {error}", param="config") from None

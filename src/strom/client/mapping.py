@@ -11,7 +11,7 @@ import msgspec
 
 from strom.client.evidence import add_usage
 from strom.client.reply import Reply
-from strom.core.errors import StromError
+from strom.core.errors import BadRequest, StromError
 from strom.core.usage import Usage
 
 PromptT = TypeVar("PromptT")
@@ -47,7 +47,11 @@ async def map_all(
     concurrency: int,
     progress: Progress | bool,
 ) -> list[MapResult]:
-    """Results in the order of the prompts. `concurrency` workers take the next prompt as soon as they are free."""
+    """Results in the order of the prompts. `concurrency` workers take the next prompt as soon as they are free.
+
+    Raises BadRequest for a number of workers that is none."""
+    if concurrency < 0:
+        raise BadRequest("concurrency cannot be negative; 0 is all at once.", param="concurrency")
     show = _show_bar if progress is True else progress or None
     results: list[MapResult | None] = [None] * len(prompts)
     waiting = iter(range(len(prompts)))

@@ -32,6 +32,13 @@ class Message(msgspec.Struct, frozen=True):
     role: Role
     content: Content
 
+    def __post_init__(self) -> None:
+        """Raises BadRequest."""
+        if self.role not in get_args(Role):
+            known = ", ".join(get_args(Role))
+            hint = "; a result of a tool is written as a dict, or left to run_tools" if str(self.role) == "tool" else ""
+            raise BadRequest(f"A message has one of the roles {known}, not {self.role!r}{hint}.", param="messages")
+
     @classmethod
     def system(cls, text: str) -> Message:
         return cls("system", text)
@@ -64,6 +71,8 @@ def to_canonical(given: Messages, chat: Codec) -> tuple[core.Message, ...]:
     """Raises BadRequest. `chat`: the codec that reads dicts."""
     if isinstance(given, str | Message | core.Message | Mapping):
         given = [given]
+    if not isinstance(given, Iterable):
+        raise BadRequest(f"Messages cannot be a {type(given).__name__}.", param="messages")
     found: list[core.Message] = []
     dicts: list[Mapping[str, Any]] = []
     for item in given:
@@ -76,6 +85,8 @@ def to_canonical(given: Messages, chat: Codec) -> tuple[core.Message, ...]:
     found += _from_dicts(dicts, chat)
     if not found:
         raise BadRequest("There is no message.", param="messages")
+    if all(isinstance(part, core.TextPart) and not part.text for message in found for part in message.parts):
+        raise BadRequest("There is no message with anything in it.", param="messages")
     return tuple(found)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Unpack
+from types import TracebackType
+from typing import Self, Unpack
 
 from strom.client.async_model import AsyncModel
 from strom.client.mapping import MapResult, Progress
 from strom.client.messages import Messages
 from strom.client.model_core import ModelCore
-from strom.client.network import wait_for
+from strom.client.network import close_plain, wait_for
 from strom.client.options import CallOptions
 from strom.client.reply import Reply
 from strom.client.services import Embeddings, TokenCount
@@ -70,6 +71,18 @@ class Model(ModelCore):
     def count_tokens(self, messages: Messages, **options: Unpack[CallOptions]) -> TokenCount:
         """Of a prompt: the provider's own number where it counts, else an estimate that says so."""
         return wait_for(self._twin().count_tokens(messages, **options))
+
+    def close(self) -> None:
+        """Closes the idle connections of sync calls, of all models; the next call opens new ones. Never needed."""
+        close_plain()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _twin(self) -> AsyncModel:
         return self._same(AsyncModel)

@@ -11,12 +11,12 @@ from typing import Any, TypeVar, Unpack
 
 import msgspec
 
-from strom.client.config import SINGLE, CompletionConfig, merge
+from strom.client.config import SINGLE, CompletionConfig, checked, merge
 from strom.client.events import StreamError
 from strom.client.evidence import CompletionMetadata, StreamMetrics
 from strom.client.failures import StreamFailed
 from strom.client.messages import Messages, to_canonical
-from strom.client.options import CallOptions, ModelOptions, Unfinished
+from strom.client.options import CallOptions, ModelOptions, Unfinished, refuse_unknown
 from strom.client.provider import Address, Provider, resolve
 from strom.client.reply import Reply
 from strom.client.requests import Wish, build
@@ -33,7 +33,8 @@ from strom.core.usage import Usage
 from strom.protocols.codec import Codec
 from strom.protocols.table import CODECS
 from strom.transport.types import UpstreamClient
-from strom.upstreams.settings import Price, Timeouts
+from strom.upstreams.settings import Price
+from strom.upstreams.timeouts import Timeouts
 
 OtherT = TypeVar("OtherT", bound="ModelCore")
 CONTINUE = "Continue exactly where your answer broke off. Do not repeat anything and do not comment on the break."
@@ -45,11 +46,12 @@ class ModelCore:
 
     def __init__(self, name: str, **options: Unpack[ModelOptions]) -> None:
         """Raises BadRequest when it is not clear which upstream is meant."""
+        refuse_unknown(options, ModelOptions, type(self).__name__)
         self.name = name
-        self.config: CompletionConfig = options.get("config", CompletionConfig())
+        self.config: CompletionConfig = checked(options.get("config", CompletionConfig()))
         self.tracer = options.get("tracer")
         self._provider = _resolve(name, options)
-        self._prices: Mapping[str, Price] = options.get("prices", {})
+        self._prices = _price_table(options.get("prices", {}))
         self._retry = options.get("retry")
         self._fallbacks = self._providers(options.get("fallbacks", ()))
         self._transport: UpstreamClient | None = options.get("transport")
@@ -89,6 +91,7 @@ class ModelCore:
 
     def _prepare(self, messages: Messages, options: CallOptions, *, whole: bool) -> tuple[Run, ToolBox]:
         """Raises Unsupported, BadRequest, AuthError: whatever can be refused is refused before anything is sent."""
+        refuse_unknown(options, CallOptions, "a call")
         correlation_id = options.get("correlation_id") or uuid.uuid4().hex
         single = {name: options[name] for name in SINGLE if name in options}  # type: ignore[literal-required]
         config = merge(options.get("config"), self.config, single)
@@ -113,6 +116,8 @@ class ModelCore:
 
     def _job(self, wish: Wish, options: CallOptions, *, whole: bool) -> Job:
         given: dict[str, Any] = {name: options[name] for name in _JOB_FIELDS if name in options}  # type: ignore[literal-required]
+        if given.get("parallel_tools", 1) < 0 or (given.get("max_rounds") or 0) < 0:
+            raise BadRequest("parallel_tools and max_rounds cannot be negative.", param="tools")
         fallbacks = self._providers(options["fallbacks"]) if "fallbacks" in options else self._fallbacks
         return Job(
             wish=wish,
@@ -169,6 +174,17 @@ class ModelCore:
         return twin
 
 
+def _price_table(given: Mapping[str, Price | Mapping[str, object]]) -> dict[str, Price]:
+    """Raises BadRequest."""
+    try:
+        return {
+            pattern: price if isinstance(price, Price) else msgspec.convert(price, Price)
+            for pattern, price in given.items()
+        }
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"prices: {error}", param="prices") from None
+
+
 def _resolve(name: str, options: ModelOptions) -> Provider:
     address = Address(
         name=name,
@@ -180,6 +196,9 @@ def _resolve(name: str, options: ModelOptions) -> Provider:
         timeouts=options.get("timeouts", Timeouts()),
         quirks=options.get("quirks", {}),
     )
+    if address.protocol is not None and address.protocol not in CODECS:
+        known = ", ".join(sorted(CODECS))
+        raise BadRequest(f"There is no protocol {address.protocol!r}; known are {known}.", param="protocol")
     return resolve(address, options.get("environ", os.environ))
 
 

@@ -43,6 +43,10 @@ class _Background:
             assert self._loop is not None
             return self._loop
 
+    def running(self) -> asyncio.AbstractEventLoop | None:
+        with self._lock:
+            return self._loop
+
     def stop(self) -> None:
         """At exit: the loop ends before the interpreter takes its parts away."""
         with self._lock:
@@ -75,6 +79,7 @@ def client_for(loop: asyncio.AbstractEventLoop) -> NativeClient:
             return client
         client = _CLIENTS[loop] = NativeClient()
     if asyncio._get_running_loop() is loop:
+        _end_lifetimes(closed_only=True)
         _LIFETIMES[loop] = _close_with(loop)
     return client
 
@@ -96,12 +101,29 @@ async def _lifetime(loop: weakref.ref[asyncio.AbstractEventLoop]) -> AsyncGenera
             close_idle(ending)
 
 
+def _end_lifetimes(*, closed_only: bool = False) -> None:
+    """Of loops nobody ended properly: a generator that is merely dropped would ask its loop for a task nobody runs."""
+    for loop, lifetime in list(_LIFETIMES.items()):
+        if loop.is_closed() or not closed_only:
+            del _LIFETIMES[loop]
+            with contextlib.suppress(StopIteration, RuntimeError):  # it is being ended already, or its loop is closed
+                lifetime.aclose().send(None)
+
+
 def close_idle(loop: asyncio.AbstractEventLoop) -> None:
     """Closes the idle connections of a loop, from inside it; the next call opens new ones."""
     with _LOCK:
         client = _CLIENTS.pop(loop, None)
     if client is not None:
         client.close()
+
+
+def close_plain() -> None:
+    """Closes the idle connections of sync streams; the next call opens new ones."""
+    _PLAIN[0].clear()
+    loop = _BACKGROUND.running()
+    if loop is not None:
+        loop.call_soon_threadsafe(close_idle, loop)
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
@@ -139,6 +161,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def _at_exit() -> None:
     _PLAIN[0].clear()
+    _end_lifetimes()
     _BACKGROUND.stop()
 
 

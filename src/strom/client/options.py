@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from strom.client.config import CompletionConfig
+from strom.client.config import CompletionConfig, field_names
 from strom.client.events import StreamError
 from strom.client.evidence import CompletionMetadata
 from strom.client.failures import StreamFailed
@@ -14,7 +14,8 @@ from strom.client.retry import Retry
 from strom.client.tools import ToolLike
 from strom.client.tracer import Tracer
 from strom.transport.types import UpstreamClient
-from strom.upstreams.settings import AuthStyle, Price, ProtocolName, Timeouts
+from strom.upstreams.settings import AuthStyle, Price, ProtocolName
+from strom.upstreams.timeouts import Timeouts
 
 if TYPE_CHECKING:
     from strom.client.model_core import ModelCore
@@ -36,7 +37,7 @@ class ModelOptions(TypedDict, total=False):
     timeouts: Timeouts
     quirks: Mapping[str, object]
     """How this server deviates from its protocol (product.md section 4)."""
-    prices: Mapping[str, Price]
+    prices: Mapping[str, Price | Mapping[str, object]]
     """By shell pattern of the model's name. A model without a price has no cost."""
     retry: Retry | None
     fallbacks: Sequence[ModelCore | str]
@@ -78,3 +79,18 @@ class CallOptions(TypedDict, total=False):
     """Go on deliberately from an incomplete answer: its text, or what carries it."""
     resume: bool
     """Through a Strom gateway: go on by itself after a broken connection, byte for byte. Default False."""
+
+
+def refuse_unknown(given: Mapping[str, object], known: type, where: str) -> None:
+    """A TypedDict checks nothing at run time. Raises TypeError, as a parameter that does not exist would."""
+    unknown = [name for name in given if name not in known.__annotations__]
+    if not unknown:
+        return
+    name = unknown[0]
+    if known is CallOptions and name in field_names():
+        raise TypeError(f"{where} has no option {name!r}: put it into config=strom.CompletionConfig({name}=…)")
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known.__annotations__, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known.__annotations__))}"
+    raise TypeError(f"{where} has no option {name!r}; {hint}")

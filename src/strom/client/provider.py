@@ -17,7 +17,8 @@ import msgspec
 from strom.core.errors import AuthError, BadRequest, ConfigError
 from strom.protocols.codec import Quirks
 from strom.upstreams.rows import UPSTREAMS, auth_style
-from strom.upstreams.settings import AuthStyle, ProtocolName, ProviderSettings, Secret, Timeouts
+from strom.upstreams.settings import AuthStyle, ProtocolName, ProviderSettings, Secret
+from strom.upstreams.timeouts import Timeouts
 from strom.upstreams.upstream import Upstream
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from strom.client.schema_check import problem_with
+from strom.core.json_schema import closed, problem_with, rebuilt
 
 Schema = dict[str, Any]
 
@@ -38,7 +38,7 @@ def shape_of(kind: Any) -> Shape:
     if isinstance(kind, Mapping):
         schema = dict(kind)
         return Shape(_legal(str(schema.get("title", "response"))), schema, lambda value: _checked(value, schema))
-    schema = _closed(schema_of(kind))
+    schema = rebuilt(schema_of(kind), closed)  # some providers demand that it is said
     name = _legal(getattr(kind, "__name__", "response"))
     if schema.get("type") == "object" or "anyOf" in schema:
         return Shape(name, schema, converter(kind))
@@ -157,20 +157,6 @@ def _inlined(schema: Schema) -> Schema:
     if definitions:
         root["$defs"] = definitions
     return root
-
-
-def _closed(node: Any) -> Any:
-    """Objects of known members take no others: some providers demand that it is said.
-
-    Source: platform.claude.com, "Structured outputs", JSON schema limitations; platform.openai.com, "Structured outputs"."""
-    if isinstance(node, list):
-        return [_closed(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    closed = {name: _closed(item) for name, item in node.items()}
-    if isinstance(node.get("properties"), dict) and node.get("type") == "object":
-        closed.setdefault("additionalProperties", False)
-    return closed
 
 
 def _legal(name: str) -> str:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from strom.client.evidence import StreamMetrics
 from strom.client.history import History
 from strom.client.messages import Messages
-from strom.client.options import CallOptions
+from strom.client.options import CallOptions, refuse_unknown
 from strom.client.reply import Reply
 from strom.client.services import estimate_message
+from strom.core.errors import BadRequest
 from strom.core.messages import Message
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class SessionOptions(TypedDict, total=False):
 
 class _SessionBase:
     def __init__(self, model: ModelCore, options: SessionOptions) -> None:
+        refuse_unknown(options, SessionOptions, "a session")
+        refuse_unknown(options.get("options", {}), CallOptions, "a session's options")
         count = options.get("count_tokens", estimate_message)
         self.history = History(options.get("system", ""), options.get("max_context", 32_768), count)
         self._model = model
@@ -117,7 +120,7 @@ class Session(_SessionBase):
     @classmethod
     def load(cls, model: Model, source: str | Path | bytes) -> Session:
         """A saved session: a path, or the bytes of `to_json`. Raises BadRequest."""
-        return cls(model)._restore(source if isinstance(source, bytes) else Path(source).read_bytes())
+        return cls(model)._restore(_saved(source))
 
 
 class AsyncSession(_SessionBase):
@@ -140,4 +143,14 @@ class AsyncSession(_SessionBase):
 
     @classmethod
     def load(cls, model: AsyncModel, source: str | Path | bytes) -> AsyncSession:
-        return cls(model)._restore(source if isinstance(source, bytes) else Path(source).read_bytes())
+        return cls(model)._restore(_saved(source))
+
+
+def _saved(source: str | Path | bytes) -> bytes:
+    """Raises BadRequest."""
+    if isinstance(source, bytes):
+        return source
+    try:
+        return Path(source).read_bytes()
+    except OSError as error:
+        raise BadRequest(f"The session {source} cannot be read: {error.strerror}") from error

@@ -15,6 +15,7 @@ from strom.core import messages as core
 from strom.transport.types import UpstreamClient
 
 ONCE = "A stream is read once; ask for a new one."
+SHUT = "This stream was closed; ask for a new one."
 BUSY = "Two readers use this stream at the same time; it has one."
 CLOSED = "The stream was closed before its end: there is no reply."
 
@@ -58,7 +59,9 @@ class StreamBase:
         self._run.on_delivered = callback
 
     def _begin_reading(self) -> None:
-        if self._iterated or self._closed:
+        if self._closed:
+            raise StreamMisuse(SHUT)
+        if self._iterated:
             raise StreamMisuse(ONCE)
         self._iterated = True
 
