@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from strom.core.errors import AuthError, ConfigError, NotFound, ProviderError, StromError, Unreachable
+from strom.core.errors import AuthError, BadRequest, ConfigError, NotFound, ProviderError, StromError, Unreachable
 from strom.upstreams.settings import Secret
 from strom.upstreams.urls import BaseUrl, parse_base_url
 
@@ -35,10 +35,17 @@ class Api:
 
     def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
         """Raises StromError."""
-        query = f"?{urlencode(params)}" if params else ""
+        return self.send("GET", path + (f"?{urlencode(params)}" if params else ""))
+
+    def send(self, method: str, path: str, body: Any = None) -> Any:
+        """`body`: what becomes JSON. Raises StromError."""
         origin = self._base.origin
-        url = f"{origin.scheme}://{origin.authority.decode()}{self._base.target(path + query)}"
-        request = urllib.request.Request(url, headers={"accept": "application/json", **self._headers})  # noqa: S310
+        url = f"{origin.scheme}://{origin.authority.decode()}{self._base.target(path)}"
+        headers = {"accept": "application/json", **self._headers}
+        data = None
+        if body is not None:
+            data, headers["content-type"] = json.dumps(body).encode(), "application/json"
+        request = urllib.request.Request(url, data=data, headers=headers, method=method)  # noqa: S310
         try:
             with self._opener.open(request, timeout=TIMEOUT_S) as response:
                 return json.loads(response.read(_LONGEST))
@@ -57,6 +64,8 @@ class Api:
                 return AuthError(f"{text} (name the variable that holds a key with {self._key_option})")
             case 404:
                 return NotFound(text)
+            case 400:
+                return BadRequest(text)
             case _:
                 return ProviderError(text)
 

@@ -16,6 +16,7 @@ from strom._version import __version__
 from strom.cli.chat import chat
 from strom.cli.check import config
 from strom.cli.check_url import check_url
+from strom.cli.keys import keys
 from strom.cli.models import models
 from strom.cli.providers import providers
 from strom.cli.record import record
@@ -33,7 +34,7 @@ def cli() -> None:
     """Moves LLM tokens from any backend to any client, and proves whether the answer is complete."""
 
 
-for _command in (serve, chat, models, providers, traces, check_url, record, replay, config):
+for _command in (serve, chat, models, keys, providers, traces, check_url, record, replay, config):
     cli.add_command(_command)
 
 
