@@ -14,6 +14,7 @@ Source: Redis documentation, XADD (ids have to rise), XREAD.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,8 +33,8 @@ RENEW_S = 10.0
 GONE_S = 10.0
 """How long those who read a cancelled stream have for its last words."""
 BLOCK_MS = 4000
-LOOKS_S = (0.0, 0.05, 0.2)
-"""Pauses before each look: a copy may just be on its way."""
+LOOKS_S = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8)
+"""Pauses before each look at a home that is alive: a copy may just be on its way."""
 CONFIRM_S = 5.0
 TOUCH_S = 5.0
 RETRY_S = 0.5
@@ -53,6 +54,10 @@ def frames_key(stream_id: str) -> str:
 
 def asked_key(home: str) -> str:
     return f"strom:streams:{home}:asked"
+
+
+def alive_key(home: str) -> str:
+    return f"strom:streams:{home}:alive"
 
 
 def connect(url: str) -> Redis:
@@ -112,6 +117,9 @@ class RedisMirror:
         self._closing = False
 
     async def open(self) -> None:
+        """Says that this home is alive, if Redis takes it; else the writing does, when it can."""
+        with contextlib.suppress(*failures()):
+            await self._client.set(alive_key(self._home), 1, px=int(RUNNING_S * 1000))
         self._start()
 
     async def close(self) -> None:
@@ -166,6 +174,7 @@ class RedisMirror:
         if not self._tasks:
             loop = asyncio.get_running_loop()
             self._tasks = [loop.create_task(self._write_on()), loop.create_task(self._listen())]
+            self._wake.set()  # to say that this home is alive
 
     def _give_up(self, stream_id: str) -> None:
         LOG.warning("a stream has no copy in Redis any more: Redis does not keep up")
@@ -175,36 +184,36 @@ class RedisMirror:
 
     async def _write_on(self) -> None:
         away = failures()
-        renewed_at = self._now()
+        renewed_at = float("-inf")
         while not (self._closing and not self._due):
             await self._woken()
             due, self._due = self._due, {}
-            renews = self._running if self._now() - renewed_at >= RENEW_S else set()
+            renews = self._now() - renewed_at >= RENEW_S
             try:
-                await self._write(due, renews)
+                await self._write(due, renews=renews)
             except away as error:
                 LOG.warning("copies of streams wait for Redis: %s", type(error).__name__)
                 self._put_back(due)
                 await asyncio.sleep(RETRY_S)
+                self._wake.set()
                 continue
             self._waiting_bytes -= sum(each.size_bytes for each in due.values())
             if renews:
                 renewed_at = self._now()
 
     async def _woken(self) -> None:
-        if not self._due:
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(RENEW_S):
-                    await self._wake.wait()
-            except TimeoutError:
-                return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RENEW_S):
+                await self._wake.wait()
+        self._wake.clear()
 
-    async def _write(self, due: dict[str, _Due], renews: set[str]) -> None:
+    async def _write(self, due: dict[str, _Due], *, renews: bool) -> None:
         pipeline = self._client.pipeline(transaction=False)
+        if renews:
+            pipeline.set(alive_key(self._home), 1, px=int(RUNNING_S * 1000))
         for stream_id, each in due.items():
             _describe(pipeline, stream_id, each, self._ttl_ms(each))
-        for stream_id in renews:
+        for stream_id in self._running if renews else ():
             _expire(pipeline, stream_id, int(RUNNING_S * 1000))
         if len(pipeline):
             await pipeline.execute(
@@ -339,10 +348,18 @@ class RedisStreams:
         finally:
             self._reading -= 1
 
+    async def _lives(self, home: str) -> bool:
+        try:
+            return bool(await self._client.exists(alive_key(home)))
+        except failures():
+            raise _unavailable() from None
+
     async def _look(self, stream_id: str, owner: str) -> _Known | None:
         """Raises NotFound when it is not this owner's."""
-        for pause_s in LOOKS_S:
+        for look, pause_s in enumerate(LOOKS_S):
             await asyncio.sleep(pause_s)
+            if look == 1 and not await self._lives(home_of(stream_id) or ""):
+                return None
             state = await self.state(stream_id)
             if state is not None and state[0] is not None:
                 info = msgspec.json.decode(state[0], type=StreamInfo)
