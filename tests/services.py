@@ -7,7 +7,7 @@
 
 Where the programs are missing (Debian: `postgresql`, `redis-server`) a test that needs them is skipped, and fails with CI
 set. PostgreSQL refuses to run as root, so that root starts it as the user `postgres`, else `nobody`. The URLs carry a password,
-as real ones do. Each server ends by itself after an hour, should the session be killed.
+as real ones do. Each server ends with the session, also with one that is killed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ import pytest
 
 PASSWORD = "swordfish-of-the-test-database"
 _START_S = 30.0
-_LONGEST_S = 3600
+_WATCH = '"$@" </dev/null & child=$!; read -r _; kill -s "$0" $child; wait $child'
+"""Runs a program until its own input ends, as it does with whoever holds the other side; then that program ends at once."""
 
 
 @pytest.fixture(scope="session")
@@ -87,14 +88,14 @@ class RedisServer:
 
     def start(self) -> None:
         options = ["--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--appendonly", "no"]
-        self._process = _spawn([self._program, *options, "--dir", tempfile.gettempdir()])
+        self._process = _spawn("KILL", [self._program, *options, "--dir", tempfile.gettempdir()])
         _wait_until(lambda: _redis_answers(self.port), self._process, "redis-server")
 
     def stop(self) -> None:
         """At once, as if its machine had died."""
         if self._process is not None:
             self.resume()
-            _end(self._process, signal.SIGTERM)
+            _end(self._process)
             self._process = None
 
     def pause(self) -> None:
@@ -106,7 +107,7 @@ class RedisServer:
             os.kill(child, signal.SIGCONT)
 
     def _child(self) -> Any:
-        """The server itself: `timeout` stands before it."""
+        """The server itself: a shell stands before it."""
         if self._process is None or self._process.poll() is not None:
             return None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
@@ -132,7 +133,7 @@ class PostgresServer:
         quick = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=16MB"]
         places = [f"port={self._port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=60"]
         settings = [word for setting in quick + places for word in ("-c", setting)]
-        self._process = _spawn([self._program, "-D", str(self._folder / "data"), *settings], **self._user)
+        self._process = _spawn("QUIT", [self._program, "-D", str(self._folder / "data"), *settings], **self._user)
         _wait_until(lambda: self._answers("postgres"), self._process, "postgres")
         subprocess.run(
             [self._beside("createdb"), "-h", "127.0.0.1", "-p", str(self._port), "-U", "strom", "strom"],
@@ -143,7 +144,7 @@ class PostgresServer:
 
     def stop(self) -> None:
         if self._process is not None:
-            _end(self._process, signal.SIGINT)  # its "fast" end: sessions are cut
+            _end(self._process)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _initialise(self) -> None:
@@ -197,12 +198,11 @@ def _free_port() -> int:
         return port
 
 
-def _spawn(command: list[str], **more: Any) -> subprocess.Popen[bytes]:
-    limit = shutil.which("timeout")
-    bounded = [limit, str(_LONGEST_S), *command] if limit else command
+def _spawn(end: str, command: list[str], **more: Any) -> subprocess.Popen[bytes]:
+    """`end`: the signal by which the program ends at once, without children left."""
     return subprocess.Popen(
-        bounded,
-        stdin=subprocess.DEVNULL,
+        ["/bin/sh", "-c", _WATCH, end, *command],
+        stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd=tempfile.gettempdir(),
@@ -228,11 +228,11 @@ def _redis_answers(port: int) -> bool:
         return False
 
 
-def _end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    if process.poll() is None:
-        process.send_signal(number)
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
     try:
-        process.wait(10)
+        process.wait(15)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait(10)

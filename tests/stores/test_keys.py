@@ -13,7 +13,6 @@ from strom.core.errors import BadRequest, GatewayError
 from strom.stores.keys import KeyScopes, KeySecret, KeyStore, ManagedKey
 from strom.stores.keys_memory import MemoryKeys
 from strom.stores.table import open_key_store
-from tests.services import postgres_database, postgres_url  # noqa: F401 - fixtures
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])

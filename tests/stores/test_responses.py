@@ -43,7 +43,7 @@ def open_limited(request: pytest.FixtureRequest, tmp_path: Path, wall: Wall) -> 
         if request.param == "sqlite":
             made = sql_responses(sqlite_url(tmp_path / "s.db"), limits, wall)
         if request.param == "postgresql":
-            made = sql_responses(request.getfixturevalue("postgres_database"), limits, wall)
+            made = sql_responses(request.getfixturevalue("postgres_store"), limits, wall)
         opened.append(made)
         return made
 

@@ -35,9 +35,7 @@ def store(request: pytest.FixtureRequest, path: Path) -> Iterator[RecordStore]:
     if kind == "sqlite":
         made = sql_store(sqlite_url(path), interval_s=interval_s)
     if kind == "postgresql":
-        made = sql_store(
-            request.getfixturevalue("postgres_database"), path.with_name("journals"), interval_s=interval_s
-        )
+        made = sql_store(request.getfixturevalue("postgres_store"), path.with_name("journals"), interval_s=interval_s)
     yield made
     made.close()
 

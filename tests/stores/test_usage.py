@@ -28,7 +28,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordStor
     if request.param == "sqlite":
         made = sql_store(sqlite_url(tmp_path / "s.db"), interval_s=0)
     if request.param == "postgresql":
-        made = sql_store(request.getfixturevalue("postgres_database"), tmp_path, interval_s=0)
+        made = sql_store(request.getfixturevalue("postgres_store"), tmp_path, interval_s=0)
     yield made
     made.close()
 
