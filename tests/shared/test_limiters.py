@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from strom.shared.limiter import MONEY, NOTHING, UNIT, Demand, Lease, Limiter, Refusal, Scope, full_ms, remaining
-from tests.services import redis_url  # noqa: F401 - a fixture
 from tests.shared.limiters import (
     Clocks,
     Make,

@@ -1,0 +1,108 @@
+"""What becomes of limits when Redis does not answer, and when it comes back: as the setting says."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Literal
+
+from strom.shared.limiter import MONEY, Demand, Refusal, Scope
+from strom.shared.redis import RedisLimiter, RedisSettings
+from tests.services import RedisServer
+from tests.shared.limiters import ask, granted, one, refused, running, used
+
+TIMEOUT_S = 0.25
+
+
+def limiter_over(
+    server: RedisServer, on_failure: Literal["closed", "local"], shares: int = 2, lease_s: float = 60
+) -> RedisLimiter:
+    return RedisLimiter(RedisSettings(server.url, on_failure, shares, TIMEOUT_S, lease_s))
+
+
+async def until(condition: Callable[[], bool], limit_s: float = 8.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+async def test_closed_refuses_within_the_time_and_recovers(redis_server: RedisServer) -> None:
+    async with running(limiter_over(redis_server, "closed")) as limiter:
+        assert isinstance(limiter, RedisLimiter)
+        await granted(limiter, one(requests=100))
+        redis_server.stop()
+        began = time.monotonic()
+        assert (await refused(limiter, one(requests=100))).kind == "unavailable"
+        assert time.monotonic() - began < 2 * TIMEOUT_S + 0.2
+        began = time.monotonic()
+        for _ in range(100):
+            assert (await refused(limiter, one(requests=100))).kind == "unavailable"
+        assert time.monotonic() - began < 0.2
+        redis_server.start()
+        await until(lambda: not limiter.away)
+        await granted(limiter, one(requests=100))
+
+
+async def test_a_redis_that_hangs_is_waited_for_no_longer_than_that(redis_server: RedisServer) -> None:
+    async with running(limiter_over(redis_server, "closed")) as limiter:
+        assert isinstance(limiter, RedisLimiter)
+        await granted(limiter, one(requests=100))
+        redis_server.pause()
+        began = time.monotonic()
+        outcomes = await asyncio.gather(*(ask(limiter, one(requests=100)) for _ in range(50)))
+        assert time.monotonic() - began < 2 * TIMEOUT_S + 0.3
+        assert all(isinstance(outcome, Refusal) and outcome.kind == "unavailable" for outcome in outcomes)
+        redis_server.resume()
+        await until(lambda: not limiter.away)
+        await granted(limiter, one(requests=100))
+
+
+async def test_local_gives_each_process_its_share(redis_server: RedisServer) -> None:
+    async with running(limiter_over(redis_server, "local")) as limiter:
+        assert isinstance(limiter, RedisLimiter)
+        await granted(limiter, one(requests=10))
+        redis_server.stop()
+        outcomes = [await ask(limiter, one(requests=10)) for _ in range(12)]
+        assert sum(not isinstance(outcome, Refusal) for outcome in outcomes) == 5
+        assert (await refused(limiter, one(requests=10))).kind == "requests"
+
+
+async def test_money_spent_while_it_was_away_is_charged_when_it_is_back_even_empty(redis_server: RedisServer) -> None:
+    scope = Scope("key:k", budget=10 * MONEY, per="month", currency="EUR")
+    demand = Demand((scope,))
+    async with running(limiter_over(redis_server, "local")) as limiter:
+        assert isinstance(limiter, RedisLimiter)
+        (await granted(limiter, demand)).settle(used(0, 4 * MONEY))
+        running_call = await granted(limiter, demand)  # also learns of the 4
+        redis_server.stop()
+        (await granted(limiter, demand)).settle(used(0, 3 * MONEY))
+        running_call.settle(used(0, MONEY))
+        assert (await refused(limiter, demand)).kind == "budget"  # its share: (10 - 4) / 2
+        redis_server.start()
+        await until(lambda: not limiter.away)
+        (level,) = await limiter.look([scope])
+        assert level is not None
+        assert level.spent == 8 * MONEY
+
+
+async def test_slots_of_a_process_that_is_gone_come_back_and_those_of_a_living_one_do_not(redis_url: str) -> None:
+    settings = RedisSettings(redis_url, lease_s=0.6, timeout_s=2, prefix=f"lease-{time.time_ns()}")
+    dead, living = RedisLimiter(settings), RedisLimiter(settings)
+    dead.start()
+    async with running(living):
+        await granted(dead, one(concurrent=2))
+        await granted(living, one(concurrent=2))
+        assert (await refused(living, one(concurrent=2))).kind == "concurrent"
+        await dead.close()  # without settling, as if it had been killed
+        await asyncio.sleep(1.2)  # twice the lease: the living one has renewed its own
+        await granted(living, one(concurrent=2))
+        assert (await refused(living, one(concurrent=2))).kind == "concurrent"
+
+
+async def test_one_round_trip_for_many_decisions_at_once(redis_url: str) -> None:
+    settings = RedisSettings(redis_url, timeout_s=5, prefix=f"many-{time.time_ns()}")
+    async with running(RedisLimiter(settings)) as limiter:
+        outcomes = await asyncio.gather(*(ask(limiter, one(requests=100)) for _ in range(300)))
+        assert sum(not isinstance(outcome, Refusal) for outcome in outcomes) == 100
