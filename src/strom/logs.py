@@ -1,13 +1,14 @@
 """Logging: to stderr, as lines for people or as JSON, and never with a key in it.
 
-Every key that a process knows is registered here; the handler removes registered keys from the finished text of each record,
-the traceback included, so no call site can forget it. Only the standard library: anything may import this.
+Every key that a process knows is registered here; the handler removes registered keys, and whatever else looks like one, from
+the finished text of each record, the traceback included, so no call site can forget it. Only the standard library: anything may import this.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -15,6 +16,8 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 _REDACTED = "***"
+_KEY_SHAPED = re.compile(r"\bsk-[A-Za-z0-9_-]{16,}")
+"""Keys that this process does not know in the clear: managed ones, and those that somebody sent in a wrong place."""
 _SHORTEST = 4
 """A shorter "key" would garble the log and protect nothing."""
 
@@ -34,7 +37,7 @@ class Redactor(logging.Filter):
     def redact(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, _REDACTED)
-        return text
+        return _KEY_SHAPED.sub(_REDACTED, text) if "sk-" in text else text
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg = self.redact(record.getMessage())
@@ -77,7 +80,10 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up_logging(level: str, log_format: str, secrets: Iterable[str] = (), stream: TextIO | None = None) -> None:
-    """Level: debug, info, warning, error. Format: console or json. May be called again, for a changed configuration."""
+    """Level: debug, info, warning, error. Format: console or json. May be called again, for a changed configuration.
+
+    The level is that of our own words. Other libraries speak from warning on, unless it is debug.
+    """
     for secret in secrets:
         REDACTOR.register(secret)
     handler = logging.StreamHandler(stream or sys.stderr)
@@ -85,7 +91,8 @@ def set_up_logging(level: str, log_format: str, secrets: Iterable[str] = (), str
     handler.setFormatter(JsonFormatter() if log_format == "json" else ConsoleFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    root.setLevel("WARNING" if level == "info" else level.upper())
+    logging.getLogger("strom").setLevel(level.upper())
 
 
 def write_lines(text: str) -> None:

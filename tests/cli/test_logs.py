@@ -16,10 +16,12 @@ LOG = logging.getLogger("strom.test")
 
 @pytest.fixture(autouse=True)
 def _root_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    before = (list(root.handlers), root.level)
+    root, ours = logging.getLogger(), logging.getLogger("strom")
+    before = (list(root.handlers), root.level, ours.level)
     yield
-    root.handlers[:], root.level = before
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    ours.setLevel(before[2])
 
 
 def logged(log_format: str, level: str = "info") -> io.StringIO:
@@ -78,3 +80,24 @@ def test_a_text_can_be_redacted_directly() -> None:
     redactor.register("secret-1")
     assert redactor.redact("a secret-1 b") == "a *** b"
     assert REDACTOR is not redactor
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_what_looks_like_a_key_is_in_no_line(log_format: str) -> None:
+    stream = logged(log_format)
+    LOG.info("asked for the model %r", "sk-strom-abcdefgh-0123456789_ABCDEF")
+    LOG.info("the task-force and sk-short stay")
+    text = stream.getvalue()
+    assert "0123456789" not in text
+    assert "***" in text
+    assert "the task-force and sk-short stay" in text
+
+
+@pytest.mark.parametrize(("level", "heard"), [("debug", 3), ("info", 1), ("warning", 1), ("error", 0)])
+def test_other_libraries_speak_from_warning_on(level: str, heard: int) -> None:
+    stream = logged("console", level)
+    other = logging.getLogger("alembic.runtime")
+    other.debug("one")
+    other.info("two")
+    other.warning("three")
+    assert stream.getvalue().count("\n") == heard

@@ -28,10 +28,12 @@ class Sink:
 
 @pytest.fixture
 def kept_handlers() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    root, ours = logging.getLogger(), logging.getLogger("strom")
+    handlers, level, own_level = list(root.handlers), root.level, ours.level
     yield
-    root.handlers[:], root.level = handlers, level
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    ours.setLevel(own_level)
 
 
 def test_every_call_is_a_line_when_the_log_is_closed() -> None:

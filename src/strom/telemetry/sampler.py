@@ -74,8 +74,8 @@ class Sampler:
         values = self._cells.values
         values[self._lag + bisect_left(f.OVERHEAD_BUCKETS_S, late_s)] += 1
         values[self._lag + f.LOOP_LAG.size - 1] += late_s
+        self.start()  # first: a source that fails once does not end the sampling
         self.sample()
-        self.start()
 
 
 def process_readings() -> Iterable[Reading]:
