@@ -1,7 +1,8 @@
 """Logging: to stderr, as lines for people or as JSON, and never with a key in it.
 
 Every key that a process knows is registered here; the handler removes registered keys, and whatever else looks like one, from
-the finished text of each record, the traceback included, so no call site can forget it. Only the standard library: anything may import this.
+the finished text of each record, the traceback included, so no call site can forget it. Only the standard library: anything may
+import this.
 """
 
 from __future__ import annotations
