@@ -90,7 +90,8 @@ def test_a_whole_reply_has_no_first_token_and_unknown_usage_counts_nothing() -> 
 def test_retries_and_fallbacks() -> None:
     counted = Counted()
     tries = [Attempt("a", outcome="timeout"), Attempt("a", outcome="refused"), Attempt("mlx-1")]
-    counted.observe(good(attempts=tries))
+    counted.observe(good(attempts=tries, continued=True))
+    assert counted.value("strom_continued_calls_total", model="qwen3") == 1
     assert counted.value("strom_retries_total", model="qwen3") == 1
     assert counted.value("strom_fallbacks_total", model="qwen3") == 1
     assert counted.value("strom_attempts_total", endpoint="a", outcome="timeout") == 1

@@ -96,6 +96,8 @@ class CallMetrics:
             self._count_attempt(attempts[-1])
             if len(attempts) > 1:
                 self._count_earlier(record, route.labels[0])
+                if record.continued:
+                    values[self._cells.place(f.CONTINUED, route.labels[:1])] += 1
         if record.error is not None:
             self._count_error(record.fault or NONE, record.error.code)
         if record.cost_estimate is not None:

@@ -85,6 +85,9 @@ RETRIES = Family(
     name="strom_retries", help="Further attempts at the endpoint that was tried before.", labels=("model",)
 )
 FALLBACKS = Family(name="strom_fallbacks", help="Further attempts at another endpoint.", labels=("model",))
+CONTINUED = Family(
+    name="strom_continued_calls", help="Calls that another endpoint went on with amid their answer.", labels=("model",)
+)
 OVERHEAD = Family(
     name="strom_dispatch_overhead_seconds",
     kind="histogram",
@@ -144,7 +147,7 @@ LOG_LOST = Family(name="strom_access_log_lost", help="Lines of the access log th
 
 FAMILIES: tuple[Family, ...] = (
     BUILD, WORKERS,
-    CALLS, ERRORS, TOKENS, COST, BYTES, FIRST_TOKEN, DURATION, GAP, ATTEMPTS, RETRIES, FALLBACKS, OVERHEAD, LOOP_LAG,
+    CALLS, ERRORS, TOKENS, COST, BYTES, FIRST_TOKEN, DURATION, GAP, ATTEMPTS, RETRIES, FALLBACKS, CONTINUED, OVERHEAD, LOOP_LAG,
     ACTIVE_CALLS, ACTIVE_STREAMS, CONNECTIONS, UPSTREAM_CONNECTIONS, UPSTREAM_REQUESTS, ENDPOINT_CIRCUIT, ENDPOINT_IN_FLIGHT,
     ENDPOINT_FAULTS, ENDPOINT_WAITING, LIMIT_DECISIONS, RESUMABLE, RESUMABLE_BYTES, RECORDS_LOST, WORKER_CPU, WORKER_MEMORY,
     WORKER_FILES, LOG_LOST,
