@@ -32,19 +32,23 @@ def test_help_and_version(strom: Strom) -> None:
         "chat",
         "check",
         "config",
+        "db",
+        "keys",
         "models",
         "providers",
         "record",
         "replay",
         "serve",
         "traces",
+        "usage",
     ]
     assert strom("-h").out == shown.out
     assert strom("--version").out == f"strom {__version__}\n"
 
 
 @pytest.mark.parametrize(
-    "path", [["serve"], ["models"], ["traces", "list"], ["traces", "show"], ["traces", "tail"], ["config", "check"]]
+    "path",
+    [["serve"], ["models"], ["traces", "list"], ["traces", "show"], ["traces", "tail"], ["usage"], ["config", "check"]],
 )
 def test_every_command_has_help(strom: Strom, path: list[str]) -> None:
     shown = strom(*path, "--help")

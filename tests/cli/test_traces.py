@@ -15,8 +15,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from strom.cli.record_options import FAULTS, STATUSES
 from strom.cli.trace_source import StoreSource
-from strom.cli.traces import STATUSES, follow
+from strom.cli.traces import follow
+from strom.core.errors import Fault
 from strom.core.record import Attempt, CallRecord, RecordUsage, Status, Timing
 from strom.stores.memory import MemoryStore
 from strom.stores.options import StoreOptions
@@ -61,6 +63,7 @@ def trace_ids(shown: Outcome) -> list[str]:
 
 def test_the_statuses_are_those_of_records() -> None:
     assert get_args(Status) == STATUSES
+    assert get_args(Fault) == FAULTS
 
 
 def test_list(strom: Strom, url: str) -> None:

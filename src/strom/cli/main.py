@@ -16,6 +16,7 @@ from strom._version import __version__
 from strom.cli.chat import chat
 from strom.cli.check import config
 from strom.cli.check_url import check_url
+from strom.cli.db import db
 from strom.cli.keys import keys
 from strom.cli.models import models
 from strom.cli.providers import providers
@@ -23,6 +24,7 @@ from strom.cli.record import record
 from strom.cli.replay import replay
 from strom.cli.serve import serve
 from strom.cli.traces import traces
+from strom.cli.usage import usage
 from strom.core.errors import StromError
 
 DEFECT = "this is a defect, please report; run with STROM_LOG_LEVEL=debug for the traceback"
@@ -34,7 +36,7 @@ def cli() -> None:
     """Moves LLM tokens from any backend to any client, and proves whether the answer is complete."""
 
 
-for _command in (serve, chat, models, keys, providers, traces, check_url, record, replay, config):
+for _command in (serve, chat, models, keys, providers, traces, usage, db, check_url, record, replay, config):
     cli.add_command(_command)
 
 

@@ -1,4 +1,4 @@
-"""Where `strom traces` reads from: a store's file, or the platform API of a running gateway.
+"""Where `strom traces` and `strom usage` read from: a store's file, or the platform API of a running gateway.
 
 Both give records as JSON objects, in the words of `/platform/v1/traces`.
 """
@@ -6,17 +6,20 @@ Both give records as JSON objects, in the words of `/platform/v1/traces`.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
 import click
+import msgspec
 
 from strom.cli.http import Api, gateway_api
 from strom.core.errors import NotFound, ProviderError
-from strom.stores.query import Query, encode_query
-from strom.stores.records import RecordReader, record_fields
+from strom.stores.query import MAX_LIMIT, Query, encode_query
+from strom.stores.records import RecordFilter, RecordReader, record_fields
 from strom.stores.table import open_reader
+from strom.stores.usage import UsagePage, UsageQuery
 
 Trace = dict[str, Any]
 
@@ -27,6 +30,8 @@ class TraceSource(Protocol):
         ...
 
     def get(self, trace_id: str) -> Trace | None: ...
+
+    def usage(self, query: UsageQuery) -> UsagePage: ...
 
 
 class StoreSource:
@@ -40,6 +45,9 @@ class StoreSource:
     def get(self, trace_id: str) -> Trace | None:
         record = self._reader.get(trace_id)
         return record_fields(record) if record else None
+
+    def usage(self, query: UsageQuery) -> UsagePage:
+        return self._reader.usage(query)
 
 
 class GatewaySource:
@@ -58,6 +66,29 @@ class GatewaySource:
         except NotFound:
             return None
         return answer if isinstance(answer, dict) else None
+
+    def usage(self, query: UsageQuery) -> UsagePage:
+        params = encode_query(Query(query.wanted, query.limit, query.cursor)) | {"by": ",".join(query.by)}
+        try:
+            return msgspec.convert(self._api.get("/platform/v1/usage", params), UsagePage)
+        except msgspec.ValidationError:
+            raise ProviderError("the answer is no usage: is --url the address of a Strom gateway?") from None
+
+
+def pages(source: TraceSource, wanted: RecordFilter) -> Iterator[list[Trace]]:
+    """Everything that fits, a page at a time."""
+    query = Query(wanted, MAX_LIMIT)
+    while True:
+        found, following = source.page(query)
+        yield found
+        if following is None:
+            return
+        query = Query(wanted, MAX_LIMIT, following)
+
+
+def place_of(options: Mapping[str, Any]) -> Place:
+    """What `record_options.place_options` were given."""
+    return Place(options["url"], options["key_env"], options["store"], options["path"])
 
 
 class Place:

@@ -1,26 +1,20 @@
-"""`strom traces list`, `show` and `tail`: the records of calls."""
+"""`strom traces list`, `show`, `tail` and `export`: the records of calls."""
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from strom.cli.options import config_option
 from strom.cli.output import plain, print_json, print_table
+from strom.cli.record_options import filter_options, filter_params, place_options
 
 if TYPE_CHECKING:
-    from strom.cli.trace_source import Place, Trace, TraceSource
+    from strom.cli.trace_source import Trace, TraceSource
     from strom.stores.records import RecordFilter
 
-Function = Callable[..., Any]
-STATUSES = ("started", "completed", "incomplete", "failed", "cancelled", "rejected")
-"""`strom.core.record.Status`, which is not imported for the sake of a fast --help."""
-_AGE = re.compile(r"(\d+)([smhd])")
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _OVERLAP_S = 10.0
 """How late a record may arrive in the store after its call has ended, and still be seen by `tail`."""
 _COLUMNS = ("STARTED", "STATUS", "MODEL", "PROVIDER", "KEY", "IN", "OUT", "TTFT ms", "TOTAL ms", "TRACE")
@@ -31,43 +25,18 @@ def traces() -> None:
     """Look at the records of calls."""
 
 
-def _place_options(command: Function) -> Function:
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-        config_option("Use the store of this configuration."),
-        click.option("--store", metavar="URL", help="The store [sqlite:///strom.db]."),
-        click.option("--key-env", metavar="NAME", help="Variable that holds an admin key for that gateway."),
-        click.option("--url", metavar="URL", help="Ask a running gateway."),
-    ):
-        command = option(command)
-    return command
-
-
-def _filter_options(command: Function) -> Function:
-    for option in (
-        click.option("--until", metavar="TIME", help="Started before: a time, or an age like 10m, 2h, 1d."),
-        click.option("--since", metavar="TIME", help="Started then or later."),
-        click.option("--protocol", "protocol_in", metavar="P", help="The client's protocol."),
-        click.option("--key", "key_name", metavar="NAME", help="The client's key."),
-        click.option("--provider", metavar="NAME"),
-        click.option("--model", metavar="NAME", help="Asked for, or used."),
-        click.option("--status", type=click.Choice(STATUSES)),
-    ):
-        command = option(command)
-    return command
-
-
 @traces.command("list")
-@_place_options
-@_filter_options
+@place_options
+@filter_options
 @click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True)
 @click.option("--cursor", metavar="CURSOR", help="Go on where another list ended.")
 def list_(limit: int, cursor: str | None, **options: Any) -> int:
     """List calls, the newest first."""
+    from strom.cli.trace_source import place_of
     from strom.stores.query import Query
 
-    place, query = _place(options), Query(_filter(options), limit, cursor)
-    found, following = place.open().page(query)
+    query = Query(_filter(options), limit, cursor)
+    found, following = place_of(options).open().page(query)
     if options["as_json"]:
         print_json({"data": found, "next_cursor": following})
         return 0
@@ -79,10 +48,12 @@ def list_(limit: int, cursor: str | None, **options: Any) -> int:
 
 @traces.command()
 @click.argument("trace_id")
-@_place_options
+@place_options
 def show(trace_id: str, **options: Any) -> int:
     """Show one call."""
-    trace = _place(options).open().get(trace_id)
+    from strom.cli.trace_source import place_of
+
+    trace = place_of(options).open().get(trace_id)
     if trace is None:
         click.echo(f"strom: there is no trace {plain(trace_id)}", err=True)
         return 1
@@ -97,13 +68,15 @@ def show(trace_id: str, **options: Any) -> int:
 
 
 @traces.command()
-@_place_options
-@_filter_options
+@place_options
+@filter_options
 @click.option("--interval", "interval_s", type=click.FloatRange(0.1, 60), default=0.5, show_default=True, metavar="S")
 def tail(interval_s: float, **options: Any) -> int:
     """Print calls as they end, until Ctrl-C."""
-    place, wanted = _place(options), _filter(options)
-    source = place.open()
+    from strom.cli.trace_source import place_of
+
+    wanted = _filter(options)
+    source = place_of(options).open()
     if not options["as_json"]:
         print_table(_COLUMNS, [])
     try:
@@ -114,6 +87,30 @@ def tail(interval_s: float, **options: Any) -> int:
                 click.echo("  ".join(plain(cell) for cell in _row(trace)))
     except KeyboardInterrupt:
         pass
+    return 0
+
+
+@traces.command()
+@place_options
+@filter_options
+@click.option("--format", "kind", type=click.Choice(("jsonl", "csv", "parquet")), default="jsonl", show_default=True)
+@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to; - is standard output.")
+def export(kind: str, output: str, **options: Any) -> int:
+    """Write calls to a file, the newest first.
+
+    Numbers that are unknown stay empty. Parquet needs the extra `parquet`.
+    """
+    from strom.cli.export import open_sink
+    from strom.cli.trace_source import pages, place_of
+
+    if kind == "parquet" and output == "-":
+        raise click.UsageError("Parquet is written to a file: name it with -o")
+    source, count = place_of(options).open(), 0
+    with open_sink(kind, output) as sink:
+        for found in pages(source, _filter(options)):
+            sink.write(found)
+            count += len(found)
+    click.echo(f"{count} calls", err=True)
     return 0
 
 
@@ -135,51 +132,16 @@ def follow(source: TraceSource, wanted: RecordFilter, interval_s: float) -> Iter
 def _ended_since(source: TraceSource, wanted: RecordFilter, instant: float) -> Iterator[Trace]:
     import msgspec
 
-    from strom.stores.query import MAX_LIMIT, Query
+    from strom.cli.trace_source import pages
 
-    query = Query(msgspec.structs.replace(wanted, ended_since=instant), MAX_LIMIT)
-    while True:
-        found, following = source.page(query)
+    for found in pages(source, msgspec.structs.replace(wanted, ended_since=instant)):
         yield from found
-        if following is None:
-            return
-        query = Query(query.wanted, MAX_LIMIT, following)
-
-
-def _place(options: dict[str, Any]) -> Place:
-    from strom.cli.trace_source import Place
-
-    return Place(options["url"], options["key_env"], options["store"], options["path"])
 
 
 def _filter(options: dict[str, Any]) -> RecordFilter:
-    from strom.stores.records import RecordFilter
+    from strom.stores.query import parse_query
 
-    return RecordFilter(
-        status=options["status"],
-        model=options["model"],
-        provider=options["provider"],
-        key_name=options["key_name"],
-        protocol_in=options["protocol_in"],
-        since=_instant(options["since"], "--since"),
-        until=_instant(options["until"], "--until"),
-    )
-
-
-def _instant(text: str | None, option: str) -> float | None:
-    from strom.core.errors import BadRequest
-    from strom.stores.query import parse_instant
-
-    if text is None:
-        return None
-    age = _AGE.fullmatch(text)
-    if age:
-        return time.time() - int(age[1]) * _UNITS_S[age[2]]
-    try:
-        return parse_instant(text, option)
-    except BadRequest:
-        what = f"{text!r} is no time like 2026-03-01T12:00:00Z and no age like 10m"
-        raise click.BadParameter(what, param_hint=option) from None
+    return parse_query(filter_params(options)).wanted
 
 
 def _row(trace: Trace) -> list[object]:
