@@ -17,6 +17,7 @@ from collections.abc import Iterable
 import msgspec
 
 from strom.client.evidence import AttemptReport, RecoveryOutcome, RecoveryReport
+from strom.client.patience import Patience
 from strom.client.reader import ResponseReader
 from strom.client.retry import Admission, Again, Failure, Retry, RetryEvent, Transition, judge, settle
 from strom.client.signals import (
@@ -35,7 +36,7 @@ from strom.client.signals import (
     Signal,
 )
 from strom.client.timing import StreamClock
-from strom.core.errors import StromError, TimedOut
+from strom.core.errors import StromError
 from strom.core.events import Completed, Event, Failed
 from strom.core.fold import Fold
 from strom.protocols.codec import Codec, ToolName
@@ -68,6 +69,7 @@ class Turn:
         "_delay_s",
         "_first_failed_at",
         "_last_at",
+        "_patience",
         "_retry",
         "attempts",
         "candidate",
@@ -129,8 +131,9 @@ class Turn:
             case Sent(at):
                 self._at = self._last_at = at
                 self.clock.dispatch(at)
+                self._patience.dispatched(at)
             case Responded(at, status, headers):
-                self._last_at = at
+                self._last_at = self._patience.last_at = at
                 self.reader.respond(status, headers)
             case BodyEnded(at):
                 return self._progress(at, self.reader.end())
@@ -142,17 +145,16 @@ class Turn:
         """Time has passed without a signal."""
         if self.over or self._actions or now < self._deadline():
             return []
-        timeouts, name = self.candidate.upstream.timeouts, self.candidate.upstream.name
-        if self.clock.first_kind is None:
-            error = TimedOut(f"{name} gave no token within {timeouts.first_token_s:g} s.")
-        else:
-            error = TimedOut(f"{name} was silent for {timeouts.idle_s:g} s in the middle of its answer.")
+        error = self._patience.expired(self.candidate.upstream.name, now)
+        if error is None:
+            return []
         self.reader.refused = True
         return self._progress(now, [Failed(error)])
 
     def resumed(self, now: float) -> None:
         """The reader was slow, and the socket was not read: that is no silence of the upstream."""
         self._last_at = max(self._last_at, now)
+        self._patience.paused_until(now)
 
     def admitted(self, answer: Admission) -> list[Event]:
         """What the admission callback said."""
@@ -166,6 +168,7 @@ class Turn:
         """This request stands in for one that was refused: its clock runs on."""
         clock.ended_at = None
         self.clock = clock
+        self._patience = Patience(self.candidate.upstream.timeouts, clock)
 
     def stop(self, at: float, outcome: str = "cancelled") -> None:
         """Cancelled, closed or broken off: the exchange is let go, the clock stands, nothing follows."""
@@ -194,21 +197,21 @@ class Turn:
             streams=candidate.streams,
         )
         upstream = candidate.upstream
+        self._patience = Patience(upstream.timeouts, self.clock)
         self._actions.append(Send(upstream.origin, candidate.request, upstream.timeouts.connect_s))
 
     def _deadline(self) -> float:
-        timeouts = self.candidate.upstream.timeouts
-        if self._at is None:
-            return float("inf")
-        if self.clock.first_kind is None:
-            return self._at + timeouts.first_token_s
-        return self._last_at + timeouts.idle_s
+        return self._patience.deadline()
 
     def _progress(self, at: float, events: list[Event]) -> list[Event]:
         if not events:
             return events
         self._last_at = at
         self.clock.observe(at, events)
+        patience = self._patience
+        patience.last_at = at
+        if patience.floor:
+            patience.count(at, events)
         self.fold.feed(events)
         last = events[-1]
         if type(last) is Completed:
