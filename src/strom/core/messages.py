@@ -16,6 +16,10 @@ import msgspec
 from strom.core.usage import Usage
 
 Protocol = Literal["openai-chat", "openai-responses", "anthropic", "ollama"]
+SERVED_HERE: dict[str, frozenset[str]] = {
+    "openai-responses": frozenset(("store", "background", "previous_response_id")),
+}
+"""Extras that mean the same with any upstream behind, as the gateway stores, runs and continues responses itself."""
 
 
 class Json(msgspec.Struct, frozen=True):
@@ -260,6 +264,11 @@ class Request(msgspec.Struct, frozen=True):
     keep_alive: Json | None = None
     """Ollama's keep_alive."""
     extras: tuple[tuple[str, Json], ...] = ()
+
+    def lost_extras(self) -> list[str]:
+        """Names of the extras that an upstream of another protocol does not get, but for what the gateway serves itself."""
+        served = SERVED_HERE.get(self.protocol, frozenset())
+        return [name for name, _ in self.extras if name not in served]
 
 
 # --- a reply -------------------------------------------------------------------------------------

@@ -55,6 +55,8 @@ class Quirks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """<think>…</think> at the very start of content is reasoning."""
     stream_usage: bool = True
     """The upstream takes stream_options.include_usage (Chat)."""
+    usage_per_choice: bool = False
+    """Of several choices (n > 1) each has its own usage chunk, which counts that choice alone (Chat)."""
     developer_role: bool = False
     """The upstream knows the role developer (Chat); else it is sent as system."""
     max_completion_tokens: bool = False

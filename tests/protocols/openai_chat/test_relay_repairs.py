@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from strom.core.events import Completed
+from strom.core.messages import Request, Tool
+from strom.core.usage import Usage
 from strom.protocols.codec import Quirks
 from strom.protocols.openai_chat import CODEC
 from tests.protocols.openai_chat.frames import (
@@ -44,11 +46,11 @@ def whole(message: dict[str, Any], reason: str | None = "stop", **choice: Any) -
     return {**base, "choices": [{k: v for k, v in choices[0].items() if v is not ...}], "usage": numbers}
 
 
-def relayed_whole(body: dict[str, Any]) -> dict[str, Any]:
+def relayed_whole(body: dict[str, Any], **members: Any) -> dict[str, Any]:
     data = json.dumps(body).encode()
     events = CODEC.decode_reply(data, Quirks())
     assert isinstance(events[-1], Completed)
-    out: dict[str, Any] = json.loads(CODEC.relay_reply(data, context(), events))
+    out: dict[str, Any] = json.loads(CODEC.relay_reply(data, context(**members), events))
     return out
 
 
@@ -161,3 +163,78 @@ def test_a_choice_without_index_is_the_first(lost: Any) -> None:
     assert "".join(each["choices"][0]["delta"].get("content") or "" for each in chunks(out)) == "abc"
     assert relayed.evidence.output_characters == 3
     assert relayed_whole(whole({"content": "a"}, index=lost))["choices"][0]["index"] == 0
+
+
+# --- names in pieces -------------------------------------------------------------------------------------
+
+HALF = call(index=0, id="c", type="function", name="edit_ex", arguments="")
+MORE = call(index=0, name="isting_file")
+ARGUMENTS = call(index=0, arguments="{}")
+
+
+def calls_told(frames: list[bytes], *tools: str) -> list[Any]:
+    asked = Request("openai-chat", "m", (), tools=tuple(Tool(name) for name in tools))
+    out, relayed = relay([role(), *frames, stop("tool_calls"), DONE], request=asked)
+    assert relayed.evidence.complete
+    deltas = [each["choices"][0]["delta"] for each in chunks(out)]
+    return [part for delta in deltas for part in delta.get("tool_calls", [])]
+
+
+def test_a_name_in_pieces_is_told_once_and_whole() -> None:
+    """openai-node keeps the last piece, the AI SDK the first: the declared names say that more is to come."""
+    opening = {"index": 0, "id": "c", "type": "function", "function": {"name": "edit_existing_file", "arguments": ""}}
+    assert calls_told([HALF, MORE, ARGUMENTS], "edit_existing_file", "other") == [
+        opening,
+        {"index": 0, "function": {"arguments": "{}"}},
+    ]
+    several = [HALF, call(index=0, name="isting"), call(index=0, name="_file"), ARGUMENTS]
+    assert calls_told(several, "edit_existing_file")[0] == opening
+
+
+def test_the_last_piece_may_bring_arguments() -> None:
+    last = call(index=0, name="isting_file", arguments='{"a":1}')
+    (told,) = calls_told([HALF, last], "edit_existing_file")
+    assert told["function"] == {"name": "edit_existing_file", "arguments": '{"a":1}'}
+    assert told["id"] == "c"
+
+
+def test_a_call_whose_name_stays_half_is_told_with_its_arguments_or_at_the_end() -> None:
+    (told,) = calls_told([HALF, ARGUMENTS], "edit_existing_file")
+    assert told["function"] == {"name": "edit_ex", "arguments": "{}"}
+    (told,) = calls_told([HALF, MORE], "edit_existing_file")[:1]
+    assert told["function"]["name"] == "edit_existing_file"
+    (told,) = calls_told([HALF], "edit_existing_file")
+    assert told["function"] == {"name": "edit_ex", "arguments": "{}"}
+
+
+@pytest.mark.parametrize("tools", [("edit_ex", "edit_existing_file"), ("other",), ()])
+def test_a_name_that_is_whole_or_unknown_waits_for_nothing(tools: tuple[str, ...]) -> None:
+    asked = Request("openai-chat", "m", (), tools=tuple(Tool(name) for name in tools))
+    frames = [role(), HALF, ARGUMENTS, stop("tool_calls"), DONE]
+    assert relay(frames, request=asked)[0] == b"".join(frames)
+
+
+def test_a_whole_reply_waits_for_no_name() -> None:
+    entry = {"id": "c1", "type": "function", "function": {"name": "edit_ex", "arguments": ""}}
+    asked = Request("openai-chat", "m", (), tools=(Tool("edit_existing_file"),))
+    out = relayed_whole(whole({"content": None, "tool_calls": [entry]}, "tool_calls"), request=asked)
+    assert out["choices"][0]["message"]["tool_calls"][0]["function"] == {"name": "edit_ex", "arguments": "{}"}
+
+
+# --- usage of several choices ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_usage_of_each_choice_alone_is_summed(asked: bool) -> None:
+    def second(delta: dict[str, Any], reason: str | None = None) -> bytes:
+        return chunk(delta, reason, choice={"index": 1})
+
+    own = [{"prompt_tokens": 33, "completion_tokens": n, "total_tokens": 33 + n} for n in (10, 12)]
+    frames = [role(), second({"role": "assistant"}), stop(), second({}, "stop")]
+    frames += [bare(choices=[], usage=each) for each in own]
+    out, relayed = relay([*frames, DONE], asked=asked, quirks=Quirks(usage_per_choice=True))
+    told = [each["usage"] for each in chunks(out) if each.get("usage")]
+    assert told == [{"prompt_tokens": 33, "completion_tokens": 22, "total_tokens": 55}]
+    assert relayed.evidence.usage == Usage(33, 22)
+    last_wins, _ = relay([*frames, DONE], asked=asked)
+    assert [each["usage"] for each in chunks(last_wins) if each.get("usage")] == [own[1]]

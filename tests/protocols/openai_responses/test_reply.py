@@ -190,6 +190,12 @@ class TestRelay:
     def relay(self, data: bytes, **changes: Any) -> bytes:
         return CODEC.relay_reply(data, context(**changes), read(data))
 
+    @pytest.mark.parametrize("output", [None, ...])
+    def test_an_output_that_is_not_there_is_an_empty_list(self, output: Any) -> None:
+        members = {**json.loads(body()), "output": output}
+        data = json.dumps({name: value for name, value in members.items() if value is not ...}).encode()
+        assert json.loads(CODEC.relay_reply(data, context(), read(data)))["output"] == []
+
     def test_bytes_stay_but_for_the_block(self) -> None:
         data = body(x_custom=[1, 2]).replace(b", ", b" ,  ")
         assert self.relay(data) == data[:-1] + b',"strom":{"complete":true}}'

@@ -205,4 +205,4 @@ class _RequestEncoder:
         others = ("metadata", "verbosity", "keep_alive")
         self._dropped.extend(name for name in others if getattr(request, name))
         if not self._native:
-            self._dropped.extend(name for name, _ in request.extras)
+            self._dropped.extend(request.lost_extras())

@@ -135,6 +135,6 @@ def _leftovers(request: Request, losses: Losses) -> dict[str, bytes]:
         "metadata": request.metadata,
         "verbosity": request.verbosity,
     }
-    for name in [*(name for name, value in lost.items() if value), *(name for name, _ in request.extras)]:
+    for name in [*(name for name, value in lost.items() if value), *request.lost_extras()]:
         losses.add(name)
     return {}

@@ -18,7 +18,7 @@ from strom.protocols.openai_chat.schema import ToolCallPart, arguments_text, id_
 class Call:
     """One call. `block`: the decoder's block index once it is started. `ended`: nothing more is passed on."""
 
-    __slots__ = ("block", "call_id", "custom", "ended", "held", "name", "number", "scan", "their_id")
+    __slots__ = ("block", "call_id", "custom", "ended", "held", "name", "number", "scan", "their_id", "waiting")
 
     def __init__(self, number: int, their_id: str, call_id: str, *, custom: bool) -> None:
         self.number = number
@@ -30,6 +30,7 @@ class Call:
         self.block: int | None = None
         self.held: list[str] = []  # arguments that came before the name did
         self.ended = False
+        self.waiting: dict[str, bytes] | None = None  # the relay's: the opening part, while its name is not whole
 
     @property
     def complete(self) -> bool:

@@ -2,11 +2,13 @@
 
 With `include_usage`: the finish frames, then one frame with `choices: []` and the last usage (the upstream's own
 frame if it sent one). Without: usage, if there is any, on the last finish frame. A frame that needs no change leaves as the
-bytes it came in.
+bytes it came in. Where each choice is counted alone (quirk usage_per_choice) their sum is the last usage.
 Source: streams.md sections 2 and 6; llama.cpp sends one usage frame per choice (recording xllamacpp/n2).
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from strom.core.usage import Usage
 from strom.protocols.codec import ReplyContext
@@ -54,19 +56,31 @@ class HeldFrame:
 class Held:
     """Usage and finish frames of one answer."""
 
-    __slots__ = ("_context", "_usage", "_usage_frame", "_usage_json", "finishes")
+    __slots__ = ("_context", "_usage", "_usage_frame", "_usage_json", "_written", "finishes")
 
     def __init__(self, context: ReplyContext) -> None:
         self._context = context
         self._usage_json: bytes | None = None
         self._usage: Members = {}
         self._usage_frame: HeldFrame | None = None
+        self._written = 0
         self.finishes: dict[int, HeldFrame] = {}
 
     def hold_usage(self, report: UsageReport, raw: bytes) -> None:
         """A report; of later ones the last counts. One without numbers reports nothing."""
         if report.prompt_tokens is not None or report.completion_tokens is not None:
             self._usage_json, self._usage = raw, split(raw)
+
+    def summed(self, report: UsageReport, raw: bytes) -> tuple[UsageReport, bytes]:
+        """A report of one choice alone, with what the choices before it have written: they had one prompt."""
+        own = report.completion_tokens or 0
+        self._written += own
+        if self._written == own:
+            return report, raw
+        total = (report.prompt_tokens or 0) + self._written
+        changes = {"completion_tokens": b"%d" % self._written, "total_tokens": b"%d" % total}
+        report = msgspec.structs.replace(report, completion_tokens=self._written, total_tokens=total)
+        return report, join({**split(raw), **changes})
 
     def hold_usage_frame(self, edit: FrameEdit, raw: bytes) -> None:
         """A frame with usage alone. It leaves only if the client asked for one."""

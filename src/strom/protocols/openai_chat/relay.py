@@ -195,8 +195,11 @@ class ChatRelay:
 
     def _take_usage(self, report: UsageReport, choices: list[Choice], edit: FrameEdit) -> None:
         """Notes usage; on frames where the client does not expect it, it does not go out."""
+        raw = edit.members["usage"]
+        if self._quirks.usage_per_choice and not choices:
+            report, raw = self._held.summed(report, raw)
         self.evidence.report_usage(to_usage(report))
-        self._held.hold_usage(report, edit.members["usage"])
+        self._held.hold_usage(report, raw)
         finishing = any(choice.finish_reason for choice in choices)
         if not choices or finishing or self._context.continuous_usage:
             return

@@ -1,8 +1,8 @@
 """Repairs what of a chunk or whole message breaks the Chat protocol, and that only.
 
 Repaired are a choice without its index, tool calls (missing or wrong index, missing, numeric or repeated id, repeated name,
-arguments as an object or in a Markdown fence), a role said twice, a missing delta, reasoning in a foreign field, and an
-envelope without its members.
+a name in pieces, arguments as an object or in a Markdown fence), a role said twice, a missing delta, reasoning in a foreign
+field, and an envelope without its members.
 `reasoning` "drop" and "text" are the deployment's wish, not a repair, and done here as well.
 Source: streams.md sections 2, 4 and 5; protocol-facts.md sections 0 (10, 11) and 7; recordings llama_cpp_python/tools_named,
 mlx_lm/echo_tools_stream.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from strom.protocols.codec import ReplyContext
-from strom.protocols.openai_chat.calls import CallTracker, Fragment
+from strom.protocols.openai_chat.calls import Call, CallTracker, Fragment
 from strom.protocols.openai_chat.encoder import THINK_CLOSE, THINK_OPEN
 from strom.protocols.openai_chat.frame_edit import FrameEdit, Members, join_list, raw_list
 from strom.protocols.openai_chat.schema import Choice, Chunk, Delta, ToolCallPart, created_seconds, id_text
@@ -81,10 +81,13 @@ def number_choices(choices: list[Choice], edit: FrameEdit) -> None:
 class Repairer:
     """Repairs the choices of one answer, in the order they come."""
 
-    __slots__ = ("_mode",)
+    __slots__ = ("_mode", "_names")
 
-    def __init__(self, context: ReplyContext) -> None:
+    def __init__(self, context: ReplyContext, *, whole: bool = False) -> None:
+        """`whole`: of a whole reply, in which nothing can come in pieces."""
         self._mode = context.reasoning
+        tools = () if whole or context.request is None else context.request.tools
+        self._names = frozenset(tool.name for tool in tools)
 
     def repair(self, choice: Choice, state: ChoiceState, edit: FrameEdit, number: int) -> None:
         """`number`: the choice's place in the chunk."""
@@ -130,12 +133,40 @@ class Repairer:
 
     def _repair_calls(self, parts: list[ToolCallPart], state: ChoiceState, edit: FrameEdit, number: int) -> None:
         placed = [(part, state.calls.place(part)) for part in parts]
-        if all(_is_legal(part, fragment) for part, fragment in placed):
+        halves = any(fragment.call.waiting is not None or self._is_half(fragment) for _, fragment in placed)
+        if not halves and all(_is_legal(part, fragment) for part, fragment in placed):
             return
         body = edit.body(number)
         opened = raw_list(body["tool_calls"])
         fixed = [_repaired(members, *both) for members, both in zip(opened, placed, strict=True)]
-        body["tool_calls"] = join_list(fixed)
+        if halves:
+            fragments = [fragment for _, fragment in placed]
+            pieces = [self._named(piece, fragment) for piece, fragment in zip(fixed, fragments, strict=True)]
+            fixed = [piece for piece in pieces if piece is not None]
+        if fixed:
+            body["tool_calls"] = join_list(fixed)
+        else:
+            del body["tool_calls"]
+
+    def _is_half(self, fragment: Fragment) -> bool:
+        """Whether the name that has come is the beginning of a declared one, and the rest of it may come.
+
+        Clients take the first piece (AI SDK), the last one (openai-node) or all (openai-python): so it has to be one piece.
+        """
+        name = fragment.call.name
+        if not self._names or not name or name in self._names or fragment.arguments or not fragment.call.scan.empty:
+            return False
+        return any(each.startswith(name) for each in self._names)
+
+    def _named(self, piece: bytes, fragment: Fragment) -> bytes | None:
+        """The part with the whole name; None while it waits for the rest of it."""
+        call = fragment.call
+        members = split(piece)
+        if call.waiting is not None:
+            function = split(call.waiting["function"]) | split(members.get("function", b"{}"))
+            members = call.waiting | {"function": join(function | {"name": JSON(call.name)})}
+        call.waiting = members if self._is_half(fragment) else None
+        return join(members) if call.waiting is None else None
 
 
 def _is_legal(part: ToolCallPart, fragment: Fragment) -> bool:
@@ -184,10 +215,16 @@ def _repaired(members: Members, part: ToolCallPart, fragment: Fragment) -> bytes
 def empty_call_fragments(state: ChoiceState) -> list[bytes]:
     """Deltas that give `{}` to calls without arguments: a client that parses "" fails."""
     empty = [call for call in state.calls.calls if call.scan.empty and not call.custom and not call.ended]
-    numbers = [str(call.number).encode("ascii") for call in empty]
     for call in empty:
         call.ended = True
-    return [b'{"tool_calls":[{"index":' + n + b',"function":{"arguments":"{}"}}]}' for n in numbers]
+    return [b'{"tool_calls":[' + _empty_fragment(call) + b"]}" for call in empty]
+
+
+def _empty_fragment(call: Call) -> bytes:
+    if call.waiting is None:
+        return b'{"index":%d,"function":{"arguments":"{}"}}' % call.number
+    function = split(call.waiting["function"]) | {"arguments": b'"{}"'}
+    return join(call.waiting | {"function": join(function)})
 
 
 def empty_arguments(body: Members, number: int) -> None:

@@ -68,7 +68,7 @@ def relay_reply(body: bytes, context: ReplyContext, events: list[Event]) -> byte
     edit = FrameEdit(body)
     envelope = Envelope(context, KIND)
     envelope.repair(chunk, edit)
-    repairer = Repairer(context)
+    repairer = Repairer(context, whole=True)
     number_choices(chunk.choices or [], edit)
     for number, choice in enumerate(chunk.choices or []):
         _repair(repairer, choice, edit, number, envelope.response_id)

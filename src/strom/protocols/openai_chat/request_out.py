@@ -132,7 +132,7 @@ def _leftovers(request: Request, dropped: Dropped) -> dict[str, bytes]:
         if request.metadata is not None:
             members["metadata"] = request.metadata.text.encode()
         return members
-    for name, _ in request.extras:
+    for name in request.lost_extras():
         dropped.add(name)
     for name, value in (("metadata", request.metadata), ("keep_alive", request.keep_alive)):
         if value is not None:

@@ -164,7 +164,10 @@ def _citations(index: int, part: TextPart) -> Iterator[Event]:
 
 
 def relay_reply(body: bytes, context: ReplyContext, events: list[Event]) -> bytes:
-    """The body with the routing block as its last member; usage, id, status and arguments only where it lacks them."""
+    """The body with the routing block as its last member; usage, id, status and arguments only where it lacks them.
+
+    Nothing to say is an empty list to clients, which go through the output without a look.
+    """
     try:
         members = members_of(body)
     except ValueError:  # it came as a stream
@@ -176,7 +179,8 @@ def relay_reply(body: bytes, context: ReplyContext, events: list[Event]) -> byte
         if not is_full_usage(members.get("usage", Raw())):
             changes["usage"] = bytes(whole["usage"])
         body = bytes(repair.changed(Raw(body), changes))
-    output = with_all_arguments(read(RESPONSE, body).output or [], lambda view, place: "{}")
+    told = read(RESPONSE, body).output
+    output = b"[]" if told is None else with_all_arguments(told, lambda view, place: "{}")
     if output is not None:
         body = bytes(repair.changed(Raw(body), {"output": output}))
     block = context.block()
