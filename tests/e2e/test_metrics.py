@@ -140,6 +140,32 @@ def test_who_may_read_metrics_elsewhere(
     assert (without, having) == statuses
 
 
+LIMITED = """
+[[models]]
+name = "m"
+[[models.endpoints]]
+id = "one"
+provider = "p"
+"""
+
+
+def test_limits_and_health_are_shown(behind: Upstream, tmp_path: Path) -> None:
+    file = tmp_path / "strom.toml"
+    config = (
+        CONFIG.format(port=behind.port, server="", admin="true") + "limits = { requests_per_minute = 2 }\n" + LIMITED
+    )
+    file.write_text(config)
+    with gateway(tmp_path, "--config", str(file), CLIENT_KEY=CLIENT_KEY, PROVIDER_KEY=PROVIDER_KEY) as running:
+        for _ in range(3):
+            call(running, "n=3 hello")
+        text = metrics(running)
+    assert total(text, "strom_limit_decisions_total", decision="granted") == 2
+    assert total(text, "strom_limit_decisions_total", decision="requests", scope="key") == 1
+    assert total(text, "strom_calls_total", status="rejected", http_status="4xx") == 1
+    assert total(text, "strom_endpoint_circuit", endpoint="one", state="closed") == 1
+    assert total(text, "strom_endpoint_in_flight", endpoint="one") == 0
+
+
 def test_openmetrics_is_negotiated(behind: Upstream, tmp_path: Path) -> None:
     with gateway(tmp_path, "--backend", f"http://127.0.0.1:{behind.port}") as running:
         wanted = {"accept": "application/openmetrics-text;version=1.0.0;q=0.9, text/plain;q=0.1"}

@@ -96,8 +96,6 @@ class CallMetrics:
             self._count_attempt(attempts[-1])
             if len(attempts) > 1:
                 self._count_earlier(record, route.labels[0])
-                if record.continued:
-                    values[self._cells.place(f.CONTINUED, route.labels[:1])] += 1
         if record.error is not None:
             self._count_error(record.fault or NONE, record.error.code)
         if record.cost_estimate is not None:
@@ -134,6 +132,8 @@ class CallMetrics:
             self._count_attempt(earlier)
             family = f.RETRIES if earlier.endpoint_id == later.endpoint_id else f.FALLBACKS
             self._values[self._cells.place(family, (model,))] += 1
+        if record.continued:
+            self._values[self._cells.place(f.CONTINUED, (model,))] += 1
 
     def _count_error(self, fault: str, code: str) -> None:
         if code not in self._codes:
