@@ -12,6 +12,7 @@ BIN := $(abspath $(VENV))/bin
 RUN := $(VENV)/.run.stamp
 DEV := $(VENV)/.dev.stamp
 UV := $(VENV)/lock/bin/uv
+AUDIT := $(VENV)/audit/.stamp
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --upgrade \
 	--custom-compile-command "make lock"
@@ -20,7 +21,7 @@ export STROM_SHARED = $(abspath $(SHARED))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint check coverage cases clients bench bench-library soak-library docs docs-serve lock clean
+.PHONY: help serve test lint check coverage cases clients bench bench-library soak-library docs docs-serve lock audit sbom clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -69,6 +70,19 @@ lock: $(UV) ## make the lock files anew with the newest versions that fit
 	$(LOCK) --extra local pyproject.toml requirements/build.in -o requirements/run.lock
 	$(LOCK) --extra local --extra docs --extra dev pyproject.toml requirements/build.in -o requirements/dev.lock
 
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --upgrade \
+		--custom-compile-command "make lock" requirements/audit.in -o requirements/audit.lock
+
+audit: $(AUDIT) $(UV) ## look up the locked versions: vulnerabilities, withdrawn ones, forgotten ones (ARGS=--strict)
+	$(BIN)/python tools/audit.py $(ARGS) --pip-audit $(VENV)/audit/bin/pip-audit --uv $(UV) \
+		requirements/run.lock requirements/dev.lock requirements/audit.lock
+
+sbom: $(AUDIT) ## list what an installation consists of (CycloneDX) in build/sbom.json, from the lock file
+	@mkdir -p build
+	$(VENV)/audit/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application --output-reproducible \
+		--of JSON -o build/sbom.json requirements/run.lock
+	@$(BIN)/python -c 'import json; print("build/sbom.json:", len(json.load(open("build/sbom.json"))["components"]), "components")'
+
 clean: ## remove everything that is made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -91,6 +105,11 @@ $(DEV): requirements/dev.lock pyproject.toml | $(BIN)/python
 $(UV): | $(BIN)/python
 	$(BIN)/python -m venv $(VENV)/lock
 	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.8,<1'
+
+$(AUDIT): requirements/audit.lock | $(BIN)/python
+	$(BIN)/python -m venv $(VENV)/audit
+	$(VENV)/audit/bin/python -m pip --disable-pip-version-check --no-input --quiet install --require-hashes -r requirements/audit.lock
+	@touch $@
 
 $(SHARED)/%:
 	@echo "$@ is missing: name the folder that holds it with SHARED=FOLDER" >&2; exit 2
