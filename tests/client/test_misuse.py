@@ -12,7 +12,6 @@ import pytest
 import strom
 from tests.client.loopback import Loopback
 
-
 ASYNC: Any = strom.AsyncModel
 
 
@@ -97,3 +96,23 @@ def test_a_loop_that_is_not_ended_properly_makes_no_noise(backend: Loopback, end
     )
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True, timeout=60)
     assert (done.stdout, done.stderr) == ("a \n", "")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda: model(retry=3), "strom.Retry"),
+        (lambda: model().stream("x", retry={"attempts": 2}), "strom.Retry"),
+        (lambda: strom.Retry(attempts=0), "at least 1"),
+        (lambda: strom.Retry(base_delay_s=-1.0), "negative"),
+        (lambda: model().stream("x", continue_from=3), "nothing to continue in a int"),
+        (lambda: strom.Image("cat.png"), "Image.from_path"),  # type: ignore[arg-type]  # that is the mistake
+    ],
+)
+def test_values_of_the_wrong_kind(wrong: Any, words: str) -> None:
+    with pytest.raises(strom.BadRequest, match=words):
+        wrong()
+
+
+def test_continue_from_nothing_is_no_continuation(backend: Loopback) -> None:
+    assert not strom.Model("m", base_url=backend.url).complete("x", continue_from=None).metadata.continued  # type: ignore[arg-type]

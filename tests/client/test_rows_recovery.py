@@ -299,3 +299,11 @@ def test_quota_that_is_used_up_is_not_waited_for() -> None:
 def test_an_error_is_an_error_of_the_tree() -> None:
     end = failed(Rig([refused(500)]).play())
     assert isinstance(end.error, StromError)
+
+
+def test_m43_nothing_is_sent_again_without_a_clear_yes() -> None:
+    rig = Rig([refused(503)])
+    error = failed(rig.play(retry=Retry(admission=lambda _: "perhaps")))  # type: ignore[arg-type, return-value]
+    assert error.metadata.recovery is not None
+    assert error.metadata.recovery.outcome == "admission_undecided"
+    assert len(rig.sent) == 1

@@ -47,14 +47,15 @@ def test_m67_an_early_stop_has_a_call_and_no_response() -> None:
 
 
 def test_sinks_are_told_when_a_reader_left() -> None:
-    left: list[tuple[str, float | None]] = []
+    left: list[tuple[int, float | None]] = []
     rig, tracer = traced(Answer((content("a"),), silent=True), text_answer())
-    tracer.add_sink(lambda _: None, on_left=lambda name, timing: left.append((name, timing.request_duration_ms)))
+    tracer.add_sink(lambda _: None, on_left=lambda number, timing: left.append((number, timing.request_duration_ms)))
     rig.open(correlation_id="c")
     rig.step()
     rig.run.close(rig.now)
     rig.run.close(rig.now)
-    assert [name for name, _ in left] == ["c"]
+    (called,) = tracer.events(strom.TraceCall)
+    assert [number for number, _ in left] == [called.number]
     assert left[0][1] == pytest.approx(100)
     rig.play()
     rig.run.close(rig.now)

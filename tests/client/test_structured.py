@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any, TypedDict
 
 import msgspec
@@ -204,3 +205,17 @@ def test_pydantic_models_inside_other_types() -> None:
     assert "age" in failed(rig.play(into=list[PersonModel])).detail
     with pytest.raises(TypeError):
         shape_of(list[object])
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (int | None, '{"value": null}', None),
+        (int | str, '{"value": "x"}', "x"),
+        (Path, '{"value": "a/b"}', Path("a/b")),
+        (list[Path], '{"value": ["a"]}', [Path("a")]),
+    ],
+)
+def test_types_that_are_no_objects_are_wrapped_in_one(kind: Any, text: str, value: object) -> None:
+    assert shape_of(kind).schema["type"] == "object"
+    assert completed(Rig([answer(text)]).play(into=kind)).value == value

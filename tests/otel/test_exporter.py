@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import subprocess
 import sys
@@ -242,6 +244,57 @@ async def test_interleaved_async_streams_end_their_own_spans(backend: Loopback) 
     assert states == ["completed", "completed", "request_failed"]
 
 
+async def test_calls_that_share_a_correlation_id_keep_their_own_spans(backend: Loopback) -> None:
+    stage = Stage(tracer_text=True, exported_text=True)
+    model = strom.AsyncModel("m", base_url=backend.url, tracer=stage.tracer)
+    first = model.stream("one and more", correlation_id="job")
+    await anext(first)
+    assert (await model.complete("two", correlation_id="job")).text == "two "
+    await first.reply()
+    asked_and_answered = [
+        (
+            str(dict(span.attributes or {})["gen_ai.input.messages"]),
+            str(dict(span.attributes or {})["gen_ai.output.messages"]),
+        )
+        for span in stage.finished()
+    ]
+    pairs = [("two" in asked, "two" in answered) for asked, answered in asked_and_answered]
+    assert sorted(pairs) == [(False, False), (True, True)]
+
+
+def test_the_span_of_a_dropped_stream_ends(backend: Loopback) -> None:
+    stage = Stage()
+    stream = strom.Model("m", base_url=backend.url, tracer=stage.tracer).stream("hang")
+    next(stream)
+    del stream
+    gc.collect()
+    backend.wait_until(lambda: len(stage.finished()) == 1)
+    span, attributes = stage.one()
+    assert attributes["strom.status"] == "left"
+    assert attributes["strom.first_token_kind"] == "content"
+    assert span.status.status_code is StatusCode.UNSET
+
+
+async def test_the_span_of_a_dropped_async_stream_ends(backend: Loopback) -> None:
+    stage = Stage()
+    stream = strom.AsyncModel("m", base_url=backend.url, tracer=stage.tracer).stream("hang")
+    await anext(stream)
+    del stream
+    gc.collect()
+    await asyncio.sleep(0.01)
+    assert stage.one()[1]["strom.status"] == "left"
+
+
+def test_a_flush_ends_the_spans_of_dropped_streams() -> None:
+    stage = Stage(Answer((content("a"),), silent=True))
+    stage.rig.open("x")
+    stage.rig.step()
+    assert stage.rig.run.abandon(stage.rig.now) is stage.tracer
+    assert stage.finished() == []
+    stage.tracer.flush()
+    assert stage.one()[1]["strom.status"] == "left"
+
+
 def test_providers_have_the_conventions_names() -> None:
     stage = Stage(text_answer())
     stage.rig = Rig([text_answer()], name="mistral/m", model={"tracer": stage.tracer, "api_key": "k"})
@@ -252,7 +305,7 @@ def test_providers_have_the_conventions_names() -> None:
 def test_a_response_of_an_earlier_time_is_let_be() -> None:
     stage = Stage()
     stage.tracer.record(strom.TraceResponse(1.0, "unknown", "p", "m", "completed", strom.CompletionMetadata()))
-    stage.tracer.leave("unknown", strom.StreamMetrics())
+    stage.tracer.leave(0, strom.StreamMetrics())
     assert stage.finished() == []
 
 

@@ -42,6 +42,7 @@ def chat(context: click.Context, /, prompt: tuple[str, ...], **flags: Any) -> in
     """Talk to a model; the answer streams.
 
     With a PROMPT: one answer. Without: a session, /help lists its commands. Text that is piped in is added to the PROMPT.
+    Answers are rendered as Markdown where rich is installed (pip install 'strom[chat]'), else shown as plain text.
     """
     where = _where(context, flags)
     asked = _question(context, " ".join(prompt))

@@ -177,7 +177,7 @@ class AsyncStream(StreamBase):
         mailbox = getattr(self, "_mailbox", None)
         if mailbox is not None:
             self._inbox.stop()
-            mailbox.let_go_threadsafe(whole=False)
+        self._abandon(mailbox)
 
     # -- inside
 

@@ -42,12 +42,12 @@ class DirectMailbox:
     """A ResponseReceiver. `signals`: what came and was not taken yet. `line`: None until a connection stands."""
 
     __slots__ = (
-        "_call", "_clock", "_fresh", "_lines", "_lock", "_loop", "_opening", "_post", "_read", "_wanted", "line", "over",
+        "_call", "_clock", "_fresh", "_lines", "_lock", "_opening", "_post", "_read", "_wanted", "line", "loop", "over",
         "signals",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lines: Lines, clock: Clock, post: Post, wanted: Send) -> None:
-        self._loop = loop
+        self.loop = loop
         self._lines = lines
         self._clock = clock
         self._post = post
@@ -77,7 +77,7 @@ class DirectMailbox:
         if line is not None:
             self._begin(line, reused=True)
         else:
-            self._opening = asyncio.run_coroutine_threadsafe(self._open(), self._loop)
+            self._opening = asyncio.run_coroutine_threadsafe(self._open(), self.loop)
 
     def opened(self) -> None:
         self._opening = None
@@ -102,7 +102,7 @@ class DirectMailbox:
         if line is None:
             return
         if line.settle() or (whole and not line.closed):
-            self._lines.put(line, self._loop)
+            self._lines.put(line, self.loop)
         else:
             line.close()
 

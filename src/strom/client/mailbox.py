@@ -24,13 +24,13 @@ class Mailbox:
     """A ResponseReceiver. `post` puts a signal into the inbox; after `over` nothing is posted."""
 
     __slots__ = (
-        "_clock", "_exchange", "_loop", "_paused", "_post", "_read", "_received", "_taken", "ended", "over",
+        "_clock", "_exchange", "_paused", "_post", "_read", "_received", "_taken", "ended", "loop", "over",
     )  # fmt: skip
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clock: Clock, post: Callable[[tuple[Mailbox, Signal]], None]
     ) -> None:
-        self._loop = loop
+        self.loop = loop
         self._clock = clock
         self._post = post
         self._exchange: UpstreamExchange | None = None
@@ -97,7 +97,7 @@ class Mailbox:
         self.over = True
         if not self.ended:
             self._resume()
-            self._loop.call_later(LINGER_S, self.abort)
+            self.loop.call_later(LINGER_S, self.abort)
 
     def _resume(self) -> None:
         if self._paused and self._exchange is not None and not self.ended:
@@ -111,15 +111,19 @@ class Mailbox:
         self._taken += size
         if not self._paused or self._received - self._taken > HIGH_WATER_BYTES // 2:
             return False
-        self._loop.call_soon_threadsafe(self._resume)
+        self.loop.call_soon_threadsafe(self._resume)
         return True
 
     def let_go_threadsafe(self, *, whole: bool) -> None:
         if self.ended or self.over:
             self.over = True
             return
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.linger if whole else self.abort)
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.linger if whole else self.abort)
+
+    def drop(self) -> None:
+        """Nobody holds the stream any more."""
+        self.let_go_threadsafe(whole=False)
 
     def let_go(self, *, whole: bool) -> None:
         """On the loop itself."""

@@ -41,6 +41,12 @@ class _Medium(msgspec.Struct, frozen=True):
     media_type: str = ""
     name: str = ""
 
+    def __post_init__(self) -> None:
+        """Raises BadRequest: a path or an address is no data."""
+        if not isinstance(self.data, bytes):
+            kind = type(self).__name__
+            raise BadRequest(f"{kind}(data=) takes bytes: see {kind}.from_path and {kind}.from_url.", param="messages")
+
     @classmethod
     def from_path(cls, path: str | Path, media_type: str = "") -> Self:
         """Reads the file now. Raises BadRequest when it cannot be read."""

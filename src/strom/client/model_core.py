@@ -21,6 +21,7 @@ from strom.client.provider import Address, Provider, resolve
 from strom.client.reply import Reply
 from strom.client.requests import Wish, build
 from strom.client.resuming import Resuming
+from strom.client.retry import Retry
 from strom.client.run import Job, Run
 from strom.client.schemas import shape_of
 from strom.client.tool_running import ToolBox
@@ -52,7 +53,7 @@ class ModelCore:
         self.tracer = options.get("tracer")
         self._provider = _resolve(name, options)
         self._prices = _price_table(options.get("prices", {}))
-        self._retry = options.get("retry")
+        self._retry = _checked_retry(options.get("retry"))
         self._fallbacks = self._providers(options.get("fallbacks", ()))
         self._transport: UpstreamClient | None = options.get("transport")
         self._clock: Callable[[], float] = options.get("clock", time.monotonic)
@@ -107,7 +108,7 @@ class ModelCore:
         )
         job = self._job(wish, options, whole=whole)
         job = msgspec.structs.replace(
-            job, correlation_id=correlation_id, earlier_text=earlier, continued="continue_from" in options
+            job, correlation_id=correlation_id, earlier_text=earlier, continued=options.get("continue_from") is not None
         )
         by_name: dict[str, Tool] = {tool.name: tool for tool in tools}
         if len(by_name) != len(tools):
@@ -123,7 +124,7 @@ class ModelCore:
             wish=wish,
             build=lambda current: self._candidates(current, fallbacks),
             correlation_id="",
-            retry=options.get("retry", self._retry),
+            retry=_checked_retry(options.get("retry", self._retry)),
             whole=whole,
             tracer=self.tracer,
             price_of=self._price_of,
@@ -185,6 +186,12 @@ def _price_table(given: Mapping[str, Price | Mapping[str, object]]) -> dict[str,
         raise BadRequest(f"prices: {error}", param="prices") from None
 
 
+def _checked_retry(retry: object) -> Retry | None:
+    if retry is not None and not isinstance(retry, Retry):
+        raise BadRequest(f"retry has to be a strom.Retry, not {retry!r}.", param="retry")
+    return retry
+
+
 def _resolve(name: str, options: ModelOptions) -> Provider:
     address = Address(
         name=name,
@@ -229,3 +236,5 @@ def _earlier_text(unfinished: Unfinished | None) -> str:
             return unfinished.metadata.text
         case CompletionMetadata():
             return unfinished.text
+        case _:
+            raise BadRequest(f"There is nothing to continue in a {type(unfinished).__name__}.", param="continue_from")

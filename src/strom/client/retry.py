@@ -18,7 +18,7 @@ import msgspec
 
 from strom.client.evidence import RecoveryOutcome
 from strom.client.signals import AdmissionRequest
-from strom.core.errors import IncompleteStream, StromError, TimedOut
+from strom.core.errors import BadRequest, IncompleteStream, StromError, TimedOut
 from strom.transport.types import Headers
 
 Admission = Literal["allow", "reject"] | bool | None
@@ -60,6 +60,13 @@ class Retry(msgspec.Struct, frozen=True):
     """Gives numbers from 0 to 1."""
     wall: Callable[[], float] = time.time
     """Unix seconds, for a Retry-After that is a date."""
+
+    def __post_init__(self) -> None:
+        """Raises BadRequest."""
+        if self.attempts < 1:
+            raise BadRequest("Retry: attempts counts the first one, so it is at least 1.", param="retry")
+        if min(self.base_delay_s, self.delay_ceiling_s, self.budget_s or 0.0) < 0:
+            raise BadRequest("Retry: delays and the budget cannot be negative.", param="retry")
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -112,7 +119,7 @@ def settle(answer: Admission) -> RecoveryOutcome | None:
             return None
         case "reject" | False:
             return "admission_rejected"
-        case None:
+        case _:  # None, and whatever else a callback may give: nothing is sent without a clear yes
             return "admission_undecided"
 
 

@@ -167,6 +167,14 @@ class Run:
             self._journal.left(self.metrics)
         self.job.on_metrics(self.metrics)
 
+    def abandon(self, at: float) -> Tracer | None:
+        """Nobody holds the stream any more. The tracer, if it is to be flushed."""
+        if self.over or not self._told:
+            return None
+        self._told = False
+        self._turn.clock.end(at)
+        return self._journal.left_behind(self.metrics)
+
     def delivered(self) -> None:
         """The reader has been given the last event."""
         if self.reply is not None and not self._delivered:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -40,7 +41,7 @@ def shape_of(kind: Any) -> Shape:
         return Shape(_legal(str(schema.get("title", "response"))), schema, lambda value: _checked(value, schema))
     schema = rebuilt(schema_of(kind), closed)  # some providers demand that it is said
     name = _legal(getattr(kind, "__name__", "response"))
-    if schema.get("type") == "object" or "anyOf" in schema:
+    if schema.get("type") == "object":
         return Shape(name, schema, converter(kind))
     inner = converter(kind)
     definitions = schema.pop("$defs", None)
@@ -100,9 +101,11 @@ def _msgspec(kind: Any, value: Any) -> Any:
 
 
 def _schema_hook(kind: type) -> Schema:
-    """Of a pydantic model inside another type."""
+    """Of a pydantic model inside another type; of a path."""
     if is_pydantic(kind):
         return schema_of(kind)
+    if _is_path(kind):
+        return {"type": "string", "format": "path"}
     raise NotImplementedError
 
 
@@ -110,7 +113,13 @@ def _decode_hook(kind: type, value: Any) -> Any:
     """Raises ShapeError, which convert words with its place."""
     if is_pydantic(kind):
         return _pydantic(kind, value)
+    if _is_path(kind) and isinstance(value, str):
+        return kind(value)
     raise NotImplementedError(f"{kind!r} cannot be read from JSON")
+
+
+def _is_path(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, PurePath)
 
 
 def _hoisted(schema: Schema) -> Schema:

@@ -119,11 +119,7 @@ class Stream(StreamBase):
         self.close()
 
     def __del__(self) -> None:
-        if self._direct is not None:
-            self._direct.drop()
-        mailbox = getattr(self, "_mailbox", None)
-        if mailbox is not None:
-            mailbox.let_go_threadsafe(whole=False)
+        self._abandon(self._direct or getattr(self, "_mailbox", None))
 
     # -- inside
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from strom.client.direct import DirectMailbox
 from strom.client.events import StreamChunk, StreamContent, StreamDone, StreamError, StreamEvent, StreamThinking
 from strom.client.evidence import StreamMetrics
 from strom.client.failures import StreamMisuse, failure_of
@@ -57,6 +58,15 @@ class StreamBase:
     def on_delivered(self, callback: Callable[[Reply], None]) -> None:
         """`callback` is given the reply once the reader has been given StreamCompleted, and never otherwise."""
         self._run.on_delivered = callback
+
+    def _abandon(self, mailbox: Mailbox | DirectMailbox | None) -> None:
+        """From `__del__`, so in the middle of anything: what needs locks is left to the loop."""
+        if mailbox is None:
+            return
+        mailbox.drop()
+        tracer = self._run.abandon(self._clock())
+        if tracer is not None and not mailbox.loop.is_closed():
+            mailbox.loop.call_soon_threadsafe(tracer.flush)
 
     def _begin_reading(self) -> None:
         if self._closed:

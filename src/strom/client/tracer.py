@@ -35,6 +35,8 @@ class TraceCall(msgspec.Struct, frozen=True):
     port: int | None = None
     streamed: bool = True
     """False: this upstream answers as a whole only."""
+    number: int = 0
+    """Of this request in its process: it ties call, response and tools together where a correlation id stands for several."""
 
     def summary(self) -> str:
         return f"{self.provider}/{self.model} called with {self.messages} messages, {len(self.tools)} tools"
@@ -53,6 +55,7 @@ class TraceResponse(msgspec.Struct, frozen=True):
     status: str
     metadata: CompletionMetadata
     detail: str | None = None
+    number: int = 0
 
     def summary(self) -> str:
         return f"{self.provider}/{self.model} {self.status} after {self.metadata.timing.request_duration_ms} ms"
@@ -67,6 +70,8 @@ class TraceTool(msgspec.Struct, frozen=True):
     failed: bool
     arguments: dict[str, Any] | None = None
     result: Any = None
+    number: int = 0
+    """Of the request whose answer called it."""
 
     def summary(self) -> str:
         return f"tool {self.name} {'failed' if self.failed else 'ran'} in {self.ms:.1f} ms"
@@ -80,6 +85,7 @@ class TraceBatch(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
     concurrency: int
     ms: float
+    number: int = 0
 
     def summary(self) -> str:
         return f"{len(self.names)} tool calls in {self.ms:.1f} ms"
@@ -88,8 +94,8 @@ class TraceBatch(msgspec.Struct, frozen=True):
 TraceEvent = TraceCall | TraceResponse | TraceTool | TraceBatch
 EventT = TypeVar("EventT", TraceCall, TraceResponse, TraceTool, TraceBatch)
 Sink = Callable[[TraceEvent], None]
-OnLeft = Callable[[str, StreamMetrics], None]
-"""Correlation id and timing of a call whose reader left."""
+OnLeft = Callable[[int, StreamMetrics], None]
+"""Number and timing of a call whose reader left."""
 
 
 class Tracer:
@@ -109,10 +115,13 @@ class Tracer:
         self._events: deque[TraceEvent] = deque(maxlen=capacity)
         self._sinks: list[Sink] = []
         self._on_left: list[OnLeft] = []
+        self._left: deque[tuple[int, StreamMetrics]] = deque()
 
     def record(self, event: TraceEvent) -> None:
         if not self.enabled:
             return
+        if self._left:
+            self.flush()
         self._events.append(event)
         for sink in self._sinks:
             sink(event)
@@ -126,11 +135,24 @@ class Tracer:
         if on_left is not None:
             self._on_left.append(on_left)
 
-    def leave(self, correlation_id: str, metrics: StreamMetrics) -> None:
+    def leave(self, number: int, metrics: StreamMetrics) -> None:
         """The reader of a call left: no event, since nothing came, but sinks may let go of it."""
         if self.enabled:
             for on_left in self._on_left:
-                on_left(correlation_id, metrics)
+                on_left(number, metrics)
+
+    def left_behind(self, number: int, metrics: StreamMetrics) -> None:
+        """A stream was collected before its end. Only noted, since that may happen in the middle of anything: see `flush`."""
+        self._left.append((number, metrics))
+
+    def flush(self) -> None:
+        """Tells sinks of streams that nobody holds any more; otherwise they are told soon, or with the next event."""
+        while self._left:
+            try:
+                number, metrics = self._left.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            self.leave(number, metrics)
 
     def clear(self) -> None:
         self._events.clear()

@@ -66,8 +66,8 @@ class Exporter:
         self._instruments = Instruments(meter_provider.get_meter(SCOPE, __version__, names.SCHEMA_URL))
         self._include_text = include_text
         self._lock = threading.Lock()
-        self._open: dict[str, list[tuple[Span, TraceCall]]] = {}
-        self._tools: dict[str, list[TraceTool]] = {}
+        self._open: dict[int, tuple[Span, TraceCall]] = {}
+        self._tools: dict[int, list[TraceTool]] = {}
 
     def record(self, event: TraceEvent) -> None:
         match event:
@@ -77,13 +77,13 @@ class Exporter:
                 self._end(event)
             case TraceTool():
                 with self._lock:
-                    self._tools.setdefault(event.correlation_id, []).append(event)
+                    self._tools.setdefault(event.number, []).append(event)
             case TraceBatch():
                 self._add_tools(event)
 
-    def leave(self, correlation_id: str, metrics: StreamMetrics) -> None:
+    def leave(self, number: int, metrics: StreamMetrics) -> None:
         """The reader of this call closed its stream: the span ends here."""
-        found = self._take(correlation_id)
+        found = self._take(number)
         if found is None:
             return
         span, call = found
@@ -106,10 +106,10 @@ class Exporter:
         if self._include_text and call.conversation and span.is_recording():
             span.set_attribute(names.INPUT_MESSAGES, input_messages(call.conversation))
         with self._lock:
-            self._open.setdefault(call.correlation_id, []).append((span, call))
+            self._open[call.number] = (span, call)
 
     def _end(self, response: TraceResponse) -> None:
-        found = self._take(response.correlation_id)
+        found = self._take(response.number)
         if found is None:
             return
         span, call = found
@@ -131,23 +131,17 @@ class Exporter:
         self._instruments.record_times(timing.request_duration_ms, timing.time_to_first_token_ms, attributes, context)
         self._instruments.record_usage(metadata.usage, attributes, context)
 
-    def _take(self, correlation_id: str) -> tuple[Span, TraceCall] | None:
-        """The latest open call of that id. None: it began before this exporter listened."""
+    def _take(self, number: int) -> tuple[Span, TraceCall] | None:
+        """None: the call began before this exporter listened."""
         with self._lock:
-            calls = self._open.get(correlation_id)
-            if not calls:
-                return None
-            found = calls.pop()
-            if not calls:
-                del self._open[correlation_id]
-        return found
+            return self._open.pop(number, None)
 
     # -- tools
 
     def _add_tools(self, batch: TraceBatch) -> None:
         """Each tool took the first free of `concurrency` places (0: one each) when its turn came."""
         with self._lock:
-            tools = self._tools.pop(batch.correlation_id, [])
+            tools = self._tools.pop(batch.number, [])
         start = batch.at - batch.ms / 1000.0
         free = [start] * min(batch.concurrency or len(tools), len(tools))
         for tool in tools:
