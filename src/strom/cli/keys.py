@@ -164,8 +164,12 @@ def _print_row(row: Row, options: dict[str, Any]) -> int:
         return 0
     limits = {name: value for name, value in row["limits"].items() if value is not None}
     shown = {**row, "state": _state(row), "limits": _worded(limits)}
-    print_table(("FIELD", "VALUE"), [(name, ", ".join(v) if isinstance(v, list) else v) for name, v in shown.items()])
+    print_table(("FIELD", "VALUE"), [(name, _cell(value)) for name, value in shown.items()])
     return 0
+
+
+def _cell(value: object) -> object:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def _worded(limits: Row) -> str:
