@@ -10,7 +10,7 @@ import pytest
 from strom.telemetry import families as f
 from strom.telemetry import sampler as module
 from strom.telemetry.cells import Cells
-from strom.telemetry.sampler import Reading, Sampler, process_readings
+from strom.telemetry.sampler import ProcessReadings, Reading, Sampler
 
 
 class Source:
@@ -74,7 +74,20 @@ async def test_the_lag_of_the_loop_is_seen(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_process_knows_itself() -> None:
-    found = {(family.name, labels): number for family, labels, number in process_readings()}
+    found = {(family.name, labels): number for family, labels, number in ProcessReadings()()}
     assert found["strom_worker_resident_memory_bytes", ()] > 1e6
     assert found["strom_worker_open_fds", ()] > 2
     assert found["strom_worker_cpu_seconds", ("user",)] > 0
+
+
+def test_open_files_are_counted_now_and_then() -> None:
+    source = ProcessReadings()
+
+    def files() -> float:
+        return next(number for family, _, number in source() if family is f.WORKER_FILES)
+
+    before = files()
+    with open(__file__, "rb"):
+        assert files() == before
+        counts = [files() for _ in range(module.FILES_EVERY)]
+    assert counts[-1] == before + 1

@@ -12,7 +12,7 @@ from strom.telemetry.calls import CallMetrics
 from strom.telemetry.cells import Cells
 from strom.telemetry.exposition import Exposition
 from strom.telemetry.model_names import ModelNames
-from strom.telemetry.sampler import Reading, Sampler, Source, process_readings
+from strom.telemetry.sampler import ProcessReadings, Reading, Sampler, Source
 
 
 class Station:
@@ -33,7 +33,7 @@ class Station:
         self.refresh = self._sampler.sample
         services.beginners.append(self._calls.begin)
         services.observers.append(self._calls.observe)
-        for source in (process_readings, self._running):
+        for source in (ProcessReadings(), self._running):
             self._sampler.add(source)
         if log is not None:
             services.observers.append(log.observe)
