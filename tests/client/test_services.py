@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine
+from datetime import date
 from typing import Any
 
 import pytest
@@ -165,3 +166,16 @@ def test_usage_adds_up_field_by_field() -> None:
     assert add_usage(first, strom.Usage(10, None, 30, 40, 50)) == strom.Usage(11, 2, 33, 40, 50)
     assert add_usage(None, first) is first
     assert add_usage(None, None) is None
+
+
+def test_b20_parts_priced_apart_and_days_on_which_a_price_holds() -> None:
+    price = strom.Price(input=1.0, output=2.0, currency="EUR", cached_input=0.1, cache_write=1.25, reasoning=4.0)
+    usage = strom.Usage(
+        1_000_000, 1_000_000, cached_tokens=400_000, cache_write_tokens=100_000, reasoning_tokens=500_000
+    )
+    model = strom.Model("ollama/m", prices={"m": price})
+    assert model.cost(usage) == strom.Cost(3.665, "EUR", 0.665, 3.0)
+    old = strom.Price(input=9.0, output=9.0, currency="EUR", valid_until=date(2001, 1, 1))
+    assert strom.Model("ollama/m", prices={"m": old}).cost(usage) is None
+    both = strom.Model("ollama/m", prices={"m": old, "*": price})
+    assert both.cost(usage) == model.cost(usage)

@@ -207,6 +207,13 @@ def test_pydantic_models_inside_other_types() -> None:
         shape_of(list[object])
 
 
+def test_partial_values_of_a_wrapped_type_are_of_the_type() -> None:
+    reads = [content(text) for text in ('{"val', 'ue": [', "1, 2", ", 3]", "}")]
+    events = Rig([Answer((*reads, finish("stop"), DONE))]).play(into=list[int])
+    assert [event.value for event in events if isinstance(event, StreamPartial)] == [[], [1], [1, 2, 3]]
+    assert completed(events).value == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [

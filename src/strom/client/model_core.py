@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeVar, Unpack
 
 import msgspec
@@ -17,6 +17,7 @@ from strom.client.evidence import CompletionMetadata, StreamMetrics
 from strom.client.failures import StreamFailed
 from strom.client.messages import Messages, to_canonical
 from strom.client.options import CallOptions, ModelOptions, Unfinished, refuse_unknown
+from strom.client.pricing import cost_of, price_table
 from strom.client.provider import Address, Provider, resolve
 from strom.client.reply import Reply
 from strom.client.requests import Wish, build
@@ -34,7 +35,6 @@ from strom.core.usage import Usage
 from strom.protocols.codec import Codec
 from strom.protocols.table import CODECS
 from strom.transport.types import UpstreamClient
-from strom.upstreams.settings import Price
 from strom.upstreams.timeouts import Timeouts
 
 OtherT = TypeVar("OtherT", bound="ModelCore")
@@ -52,7 +52,7 @@ class ModelCore:
         self.config: CompletionConfig = checked(options.get("config", CompletionConfig()))
         self.tracer = options.get("tracer")
         self._provider = _resolve(name, options)
-        self._prices = _price_table(options.get("prices", {}))
+        self._prices = price_table(options.get("prices", {}))
         self._retry = _checked_retry(options.get("retry"))
         self._fallbacks = self._providers(options.get("fallbacks", ()))
         self._transport: UpstreamClient | None = options.get("transport")
@@ -158,32 +158,13 @@ class ModelCore:
 
     def _price_of(self, model: str, usage: Usage) -> Cost | None:
         names = (model, f"{self.provider}/{model}")
-        price = next(
-            (price for pattern, price in self._prices.items() if any(fnmatchcase(name, pattern) for name in names)),
-            None,
-        )
-        if price is None or usage.input_tokens is None or usage.output_tokens is None:
-            return None
-        paid_in = usage.input_tokens * price.input / 1_000_000
-        paid_out = usage.output_tokens * price.output / 1_000_000
-        return Cost(paid_in + paid_out, price.currency, paid_in, paid_out)
+        return cost_of(usage, self._prices, names, datetime.now(UTC).date())
 
     def _same(self, other: type[OtherT]) -> OtherT:
         """This model in its other colour, with the same settings."""
         twin = other.__new__(other)
         twin.__dict__.update(self.__dict__)
         return twin
-
-
-def _price_table(given: Mapping[str, Price | Mapping[str, object]]) -> dict[str, Price]:
-    """Raises BadRequest."""
-    try:
-        return {
-            pattern: price if isinstance(price, Price) else msgspec.convert(price, Price)
-            for pattern, price in given.items()
-        }
-    except msgspec.ValidationError as error:
-        raise BadRequest(f"prices: {error}", param="prices") from None
 
 
 def _checked_retry(retry: object) -> Retry | None:

@@ -14,6 +14,7 @@ import msgspec
 from strom.client.events import StreamContent, StreamEvent, StreamPartial, StreamThinking, StreamToolCall
 from strom.client.evidence import ToolCall
 from strom.client.partial import NOTHING, PartialJson
+from strom.client.schemas import Shape
 from strom.core.events import (
     ArgumentsDelta,
     Block,
@@ -33,12 +34,24 @@ SEVERAL_CHOICES = "choices other than the first"
 class Publisher:
     """`surprise`: a tool call that was not offered, or a second choice; then the rest of the stream is of no interest."""
 
-    __slots__ = ("_open", "_out", "calls", "offers_tools", "partial", "shaped", "surprise", "texts", "thoughts")
+    __slots__ = (
+        "_open",
+        "_out",
+        "_shape",
+        "_shown",
+        "calls",
+        "offers_tools",
+        "partial",
+        "surprise",
+        "texts",
+        "thoughts",
+    )
 
-    def __init__(self, out: deque[StreamEvent], *, shaped: bool, offers_tools: bool) -> None:
+    def __init__(self, out: deque[StreamEvent], *, shape: Shape | None, offers_tools: bool) -> None:
         self._out = out
         self._open: dict[int, tuple[Block, list[str]]] = {}
-        self.shaped = shaped
+        self._shape = shape
+        self._shown: Any = NOTHING
         self.offers_tools = offers_tools
         self.partial = PartialJson()
         self.texts: list[str] = []
@@ -54,7 +67,7 @@ class Publisher:
             if kind is TextDelta:
                 text: str = event.text  # type: ignore[union-attr]  # its type was just asked for
                 self.texts.append(text)
-                if self.shaped:
+                if self._shape is not None:
                     self.partial.feed(text)
                     grown = True
                 else:
@@ -66,8 +79,8 @@ class Publisher:
                 self._take(event)
                 if self.surprise is not None:
                     return
-        if grown and (value := self.partial.snapshot()) is not NOTHING:
-            self._out.append(StreamPartial(value))
+        if grown and self._shape is not None:
+            self._show(self._shape)
 
     @property
     def text(self) -> str:
@@ -79,6 +92,13 @@ class Publisher:
 
     def calls_in_order(self) -> tuple[ToolCall, ...]:
         return tuple(self.calls[index] for index in sorted(self.calls))
+
+    def _show(self, shape: Shape) -> None:
+        whole = self.partial.snapshot()
+        value = NOTHING if whole is NOTHING else shape.partial(whole)
+        if value is not NOTHING and value != self._shown:
+            self._shown = value
+            self._out.append(StreamPartial(value))
 
     def _take(self, event: Event) -> None:
         match event:

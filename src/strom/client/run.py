@@ -202,7 +202,7 @@ class Run:
         self._requests += 1
         self._told = False
         offers = bool(self._wish.tools) and not self._wish.last_round
-        self._publisher = Publisher(self.events, shaped=self._wish.shape is not None, offers_tools=offers)
+        self._publisher = Publisher(self.events, shape=self._wish.shape, offers_tools=offers)
 
     def _ask_again(self, wish: Wish) -> bool:
         """The next request. False: it cannot be asked for, and the run is over."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from strom.client.partial import NOTHING
 from strom.core.json_schema import closed, problem_with, rebuilt
 
 Schema = dict[str, Any]
@@ -28,6 +29,11 @@ class Shape(msgspec.Struct, frozen=True):
     name: str
     schema: Schema
     convert: Callable[[Any], Any]
+    wrapped: bool = False
+
+    def partial(self, value: Any) -> Any:
+        """What there is so far of the answer itself; NOTHING before there is anything of it."""
+        return value.get("value", NOTHING) if self.wrapped else value
 
     @property
     def schema_text(self) -> str:
@@ -53,7 +59,7 @@ def shape_of(kind: Any) -> Shape:
     }
     if definitions:
         wrapped["$defs"] = definitions
-    return Shape(name, wrapped, lambda value: inner(_unwrapped(value)))
+    return Shape(name, wrapped, lambda value: inner(_unwrapped(value)), wrapped=True)
 
 
 def schema_of(kind: Any) -> Schema:
