@@ -99,7 +99,12 @@ def outcome(url: str, seen: set[str]) -> Outcome:
     records = all_records(url)
     known = Counter(record.model_requested for record in records)
     statuses = Counter(record.status for record in records)
-    return Outcome(len(seen), sorted(seen - set(known)), dict(statuses), statuses["started"])
+    return Outcome(
+        len(seen),
+        sorted(seen - set(known)),
+        {str(name): count for name, count in statuses.items()},
+        statuses["started"],
+    )
 
 
 def all_records(url: str) -> list[CallRecord]:

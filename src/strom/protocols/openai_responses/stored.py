@@ -79,6 +79,8 @@ class StoreWish(msgspec.Struct, frozen=True):
     references: bool = False
     model: str = ""
     stream: bool = False
+    demands_store: bool = False
+    """`store: true` stands in the request, and is not only its default."""
 
     @property
     def reads(self) -> bool:
@@ -117,6 +119,7 @@ def body_wish(body: bytes) -> StoreWish:
         b"item_reference" in body,
         word(wanted.model),
         wanted.stream is True,
+        wanted.store is True,
     )
 
 

@@ -32,6 +32,7 @@ from strom.server.responses.archive import Archive
 from strom.server.responses.background import Job, Jobs
 from strom.server.responses.exchanges import StoringExchange
 from strom.server.responses.history import Continuation, input_items, keep
+from strom.server.responses.keeping import permitted
 from strom.server.responses.replay import Replay, current_response, runs
 from strom.stores.responses import Place, StoredResponse
 from strom.transport.types import Exchange
@@ -70,7 +71,7 @@ class Responses:
             self._gateway.handle_call(exchange, self._codec)
             return None
         try:
-            wish = wire.body_wish(exchange.body)
+            wish = permitted(self._gateway, exchange, wire.body_wish(exchange.body))
             if wish.reads or wish.background:
                 return self._prepare(exchange, wish)
             if wish.store and self._archive is not None:
