@@ -8,9 +8,9 @@ import pytest
 
 from strom.core.errors import ProviderAuthError, RateLimited, Unreachable
 from strom.core.messages import Json, Message, Request, TextPart
-from strom.gateway.affinity import by_affinity, conversation_key
+from strom.gateway.affinity import Homes, conversation_key
 from strom.gateway.board import Board
-from strom.gateway.choosing import Chooser, Group
+from strom.gateway.choosing import Chooser, Group, make_group
 from strom.gateway.destination import ANYWHERE, Destination
 from strom.gateway.health import NoBoard
 from strom.gateway.plan import Endpoint
@@ -163,11 +163,14 @@ def test_text_that_is_no_text_is_no_obstacle() -> None:
 
 def test_every_endpoint_gets_its_share_and_only_its_own_conversations_move() -> None:
     endpoints = [place(name, weight=2 if name == "a" else 1) for name in NAMES[:4]]
-    before = {key: by_affinity(endpoints, key, NoBoard())[0].id for key in range(0, 1 << 62, 1 << 51)}
+    homes, fewer = Homes(endpoints), Homes(endpoints[:3])
+    before = {
+        key: homes.order(key, NoBoard())[0].id for key in (conversation_key(ask(str(at)), "k") for at in range(4000))
+    }
     shares = Counter(before.values())
     assert 0.35 < shares["a"] / len(before) < 0.45
     assert all(0.15 < shares[name] / len(before) < 0.25 for name in "bcd")
-    after = {key: by_affinity(endpoints[:3], key, NoBoard())[0].id for key in before}
+    after = {key: fewer.order(key, NoBoard())[0].id for key in before}
     assert all(after[key] == before[key] for key in before if before[key] != "d")
 
 
@@ -175,28 +178,28 @@ def test_the_choice_is_written_in_stone() -> None:
     """Other processes, and later versions, choose the same one."""
     key = conversation_key(ask("Tell me of rivers."), "k")
     assert key == STONE
-    assert names(by_affinity([A, B, C], key, NoBoard())) == STONE_ORDER
+    assert names(Homes([A, B, C]).order(key, NoBoard())) == STONE_ORDER
 
 
 def test_a_full_favourite_gives_way_to_the_next() -> None:
     health = board()
     key = conversation_key(ask(), "k")
-    favourite, second, third = by_affinity([A, B, C], key, health)
+    favourite, second, third = Homes([A, B, C]).order(key, health)
     for _ in range(4):
         health.began(favourite)
-    assert by_affinity([A, B, C], key, health)[0] is second
+    assert Homes([A, B, C]).order(key, health)[0] is second
     for endpoint in (second, third):
         for _ in range(4):
             health.began(endpoint)
-    assert by_affinity([A, B, C], key, health)[0] is favourite
+    assert Homes([A, B, C]).order(key, health)[0] is favourite
 
 
 @pytest.mark.parametrize("affinity", ["conversation", "off"])
 def test_affinity_decides_where_it_is_wanted(affinity: str) -> None:
-    group = Group((A, B, C), affinity=affinity)  # type: ignore[arg-type]
+    group = make_group((A, B, C), "weighted", affinity)  # type: ignore[arg-type]
     firsts = {arrange(board(), group, to=Destination(request=ask(str(at))))[0] for at in range(40)}
     assert firsts == (set("abc") if affinity == "conversation" else {"a"})
 
 
-STONE = 15837702469585053569
-STONE_ORDER = "bac"
+STONE = 6635134907599767920
+STONE_ORDER = "abc"

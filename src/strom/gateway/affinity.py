@@ -12,60 +12,63 @@ block varies).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from hashlib import blake2b
+from math import ceil, log
 from zlib import crc32
 
 import msgspec
 
-from strom.core.messages import Request, TextPart
+from strom.core.messages import Message, Request, TextPart
 from strom.gateway.health import HealthView
 from strom.gateway.plan import Endpoint
 
 HEADER = b"x-session-affinity"
-EDGE = 256
-"""Characters that are read from each end of a text."""
+EDGE = 128
+"""Characters that are read from each end of a long text."""
+LONG = 2 * EDGE
 MAX_NAME = 512
 """Of a conversation, as the client calls it."""
 VARYING = "x-anthropic-billing-header"
 LOAD_FACTOR = 1.5
 """An endpoint may have so many times its share of the calls under way, before its conversations go to the next one."""
 _MASK = (1 << 64) - 1
+_SPREAD = 0x9E3779B97F4A7C15
+_UNIT = 2.0**-64
+
+
+class Homes:
+    """Where conversations are at home among endpoints that are equal otherwise. Made once for the endpoints."""
+
+    __slots__ = ("_alike", "_endpoints", "_seeds", "_weight")
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self._endpoints = endpoints
+        self._seeds = [crc32(endpoint.id.encode()) * _SPREAD & _MASK for endpoint in endpoints]
+        self._weight = sum(endpoint.weight for endpoint in endpoints)
+        self._alike = len({endpoint.weight for endpoint in endpoints}) == 1
+
+    def order(self, conversation: int, health: HealthView) -> list[Endpoint]:
+        """All of them, the conversation's own first; those that have more than their share of load come last."""
+        draws = [(conversation ^ seed) * _SPREAD & _MASK for seed in self._seeds]
+        if self._alike:
+            scores: Sequence[float] = draws
+        else:  # each wins as often as its weight says (Schindelhauer and Schomaker, 2005)
+            scores = [log((draw + 1) * _UNIT) / at.weight for draw, at in zip(draws, self._endpoints, strict=True)]
+        ranked = [self._endpoints[at] for at in sorted(range(len(scores)), key=scores.__getitem__, reverse=True)]
+        return ranked if health.in_flight(ranked[0]) == 0 else self._bounded(ranked, health)
+
+    def _bounded(self, ranked: list[Endpoint], health: HealthView) -> list[Endpoint]:
+        loads = [health.in_flight(endpoint) for endpoint in ranked]
+        allowed = LOAD_FACTOR * (sum(loads) + 1) / self._weight
+        full = [load + 1 > ceil(allowed * each.weight) for load, each in zip(loads, ranked, strict=True)]
+        return [ranked[at] for at in sorted(range(len(ranked)), key=full.__getitem__)] if full[0] else ranked
 
 
 def conversation_key(request: Request, key_name: str, session: bytes = b"") -> int:
-    """64 bits. `session`: the header's value. Callers never share a conversation, whatever they call it."""
-    name = session[:MAX_NAME] or _named(request)[:MAX_NAME].encode("utf-8", "surrogatepass")
-    if name:
-        known = b"%b\0%b" % (key_name.encode(), name)
-    else:
-        known = f"{key_name}\0{request.model}\0{_opening(request)}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(known, digest_size=8).digest(), "little")
-
-
-def by_affinity(endpoints: Sequence[Endpoint], conversation: int, health: HealthView) -> list[Endpoint]:
-    """All of them, the conversation's own first; those that have more than their share of load come last."""
-    ranked = sorted(endpoints, key=lambda endpoint: _score(conversation, endpoint))
-    loads = [health.in_flight(endpoint) for endpoint in ranked]
-    total, weights = sum(loads) + 1, sum(endpoint.weight for endpoint in ranked)
-    full = [
-        load + 1 > math.ceil(LOAD_FACTOR * total * endpoint.weight / weights)
-        for endpoint, load in zip(ranked, loads, strict=True)
-    ]
-    if full[0]:
-        order = sorted(range(len(ranked)), key=full.__getitem__)
-        ranked = [ranked[at] for at in order]
-    return ranked
-
-
-def _score(conversation: int, endpoint: Endpoint) -> float:
-    """The smallest wins; each wins as often as its weight says (Schindelhauer and Schomaker, 2005)."""
-    mixed = (conversation ^ crc32(endpoint.id.encode()) * 0x9E3779B97F4A7C15) & _MASK
-    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK  # the finalizer of SplitMix64
-    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
-    mixed ^= mixed >> 31
-    return -math.log((mixed + 1) / (_MASK + 2)) / endpoint.weight
+    """64 bits. `session`: the header's value. Callers share no conversation, whatever they call it."""
+    name = session[:MAX_NAME].decode("latin-1") or _named(request)[:MAX_NAME]
+    known = f"{key_name}\0{name}" if name else f"{key_name}\0{request.model}\0{_opening(request)}"
+    return crc32(known.encode("utf-8", "surrogatepass")) * _SPREAD & _MASK
 
 
 def _named(request: Request) -> str:
@@ -81,12 +84,20 @@ def _named(request: Request) -> str:
 
 
 def _opening(request: Request) -> str:
-    system, user = "", ""
+    """What no later turn changes."""
+    system = ""
     for message in request.messages:
-        text = next((p.text for p in message.parts if type(p) is TextPart and not p.text.startswith(VARYING)), "")
         if message.role == "user":
-            user = text
-            break
+            return f"{system}\0{_edges(message)}"
         if not system:
-            system = text
-    return f"{len(system)}\0{system[:EDGE]}{system[-EDGE:]}\0{len(user)}\0{user[:EDGE]}{user[-EDGE:]}"
+            system = _edges(message)
+    return system
+
+
+def _edges(message: Message) -> str:
+    for part in message.parts:
+        if type(part) is TextPart:
+            text = part.text
+            if not text.startswith(VARYING):
+                return text if len(text) <= LONG else f"{len(text)}{text[:EDGE]}{text[-EDGE:]}"
+    return ""

@@ -55,6 +55,8 @@ class Board:
         self._time = time
         self._draw = draw
         self._standings: dict[str, Standing] = {}
+        self._troubled: set[str] = set()
+        """Those whose circuit may not be closed, or which may want to be left alone: of the others nothing need be asked."""
 
     # -- told --
 
@@ -62,7 +64,8 @@ class Board:
         standing = self._standings.get(endpoint.id) or self._meet(endpoint)
         standing.in_flight += 1
         standing.used_at = now = self._time()
-        standing.breaker.begin(now)
+        if endpoint.id in self._troubled:
+            standing.breaker.begin(now)
 
     def ended(self, endpoint: Endpoint, error: StromError | None, first_token_ms: float | None) -> None:
         standing = self._standings.get(endpoint.id) or self._meet(endpoint)
@@ -70,7 +73,9 @@ class Board:
         standing.attempts += 1
         now = self._time()
         if first_token_ms is not None:
-            self._measure(standing, first_token_ms, now)
+            known = standing.first_token_ms
+            standing.first_token_ms = first_token_ms if known is None else known + SMOOTHING * (first_token_ms - known)
+            standing.measured_at = now
         self._rate(standing, error, now)
 
     def looked(self, endpoint: Endpoint, error: StromError | None) -> None:
@@ -90,6 +95,7 @@ class Board:
             if endpoint is None or endpoint.upstream.origin != standing.endpoint.upstream.origin:
                 if not standing.in_flight:
                     del self._standings[name]
+                    self._troubled.discard(name)
             else:
                 standing.endpoint = endpoint
                 standing.breaker.settings = endpoint.upstream.health
@@ -107,10 +113,13 @@ class Board:
         return float(standing.first_token_ms * 0.5 ** ((self._time() - standing.measured_at) / HALF_LIFE_S))
 
     def ready_at(self, endpoint: Endpoint) -> float | None:
-        standing = self._standings.get(endpoint.id)
-        if standing is None or standing.breaker.available(self._time()):
+        if endpoint.id not in self._troubled:
             return None
-        return standing.breaker.ready_at()
+        breaker, now = self._standings[endpoint.id].breaker, self._time()
+        if breaker.state(now) == "closed" and now >= breaker.cooling_until:
+            self._troubled.discard(endpoint.id)
+            return None
+        return None if breaker.available(now) else breaker.ready_at()
 
     def idle_s(self, endpoint: Endpoint) -> float:
         """Since something was sent there; infinite when nothing was, 0 while something is under way."""
@@ -146,15 +155,13 @@ class Board:
         standing = self._standings[endpoint.id] = Standing(endpoint)
         return standing
 
-    def _measure(self, standing: Standing, first_token_ms: float, now: float) -> None:
-        known = standing.first_token_ms
-        standing.first_token_ms = first_token_ms if known is None else known + SMOOTHING * (first_token_ms - known)
-        standing.measured_at = now
-
     def _rate(self, standing: Standing, error: StromError | None, now: float) -> None:
+        if error is None:
+            standing.breaker.end_well(now)
+            return
         verdict = judge(error)
-        if error is not None and verdict != "neutral":
+        if verdict != "neutral":
             standing.last_error = error.code
             standing.faults += verdict != "busy"
-        retry_after_s = error.retry_after_s if error is not None else None
-        standing.breaker.end(verdict, now, retry_after_s=retry_after_s, draw=self._draw())
+            self._troubled.add(standing.endpoint.id)
+        standing.breaker.end(verdict, now, retry_after_s=error.retry_after_s, draw=self._draw())

@@ -103,9 +103,7 @@ class Breaker:
             self._trial_at = None
         match verdict:
             case "good":
-                self._note(now, failed=False)
-                self.failures = 0
-                self._recover(state, now)
+                self.end_well(now)
             case "fault" | "refused-us":
                 self._note(now, failed=True)
                 self.failures += 1
@@ -117,15 +115,20 @@ class Breaker:
             case "neutral":
                 pass
 
+    def end_well(self, now: float) -> None:
+        """What nearly every end is."""
+        self._trial_at = None
+        self.failures = 0
+        self._note(now, failed=False)
+        if self._open_s:
+            if now < self.open_until:
+                self.invite_trial(now)
+            else:
+                self._open_s = 0.0
+
     def invite_trial(self, now: float) -> None:
         """There is a sign of life: it may be tried at once."""
         self.open_until = min(self.open_until, now)
-
-    def _recover(self, state: State, now: float) -> None:
-        if state == "open":
-            self.invite_trial(now)
-        else:
-            self._open_s = 0.0
 
     def _open(self, now: float, draw: float) -> None:
         longer = self._open_s * 2 if self._open_s else self.settings.open_s

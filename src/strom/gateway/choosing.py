@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from strom.gateway.affinity import by_affinity, conversation_key
+from strom.gateway.affinity import Homes, conversation_key
 from strom.gateway.destination import Destination
 from strom.gateway.health import HealthView
 from strom.gateway.plan import Endpoint
@@ -27,7 +27,12 @@ class Group(msgspec.Struct, frozen=True):
 
     endpoints: tuple[Endpoint, ...]
     strategy: Strategy = "weighted"
-    affinity: Affinity = "off"
+    homes: Homes | None = None
+    """None: conversations are at home nowhere."""
+
+
+def make_group(endpoints: tuple[Endpoint, ...], strategy: Strategy, affinity: Affinity) -> Group:
+    return Group(endpoints, strategy, Homes(endpoints) if affinity == "conversation" and len(endpoints) > 1 else None)
 
 
 class Chooser(msgspec.Struct, frozen=True):
@@ -42,9 +47,9 @@ class Chooser(msgspec.Struct, frozen=True):
         for group in fitting(groups, destination.tokens):
             if len(group.endpoints) == 1:
                 ordered += group.endpoints
-            elif group.affinity == "conversation" and destination.request is not None:
+            elif group.homes is not None and destination.request is not None:
                 conversation = conversation_key(destination.request, key_name, destination.session)
-                ordered += by_affinity(group.endpoints, conversation, self.health)
+                ordered += group.homes.order(conversation, self.health)
             else:
                 ordered += self._by_strategy(group)
         return tuple(self._healthy_first(ordered))
@@ -67,7 +72,7 @@ class Chooser(msgspec.Struct, frozen=True):
 
     def _healthy_first(self, ordered: list[Endpoint]) -> list[Endpoint]:
         waits = [self.health.ready_at(endpoint) for endpoint in ordered]
-        if not any(wait is not None for wait in waits):
+        if waits.count(None) == len(waits):
             return ordered
         keyed = [(wait is not None, wait or 0.0) for wait in waits]
         return [ordered[at] for at in sorted(range(len(ordered)), key=keyed.__getitem__)]
@@ -75,13 +80,16 @@ class Chooser(msgspec.Struct, frozen=True):
 
 def fitting(groups: Sequence[Group], tokens: int) -> Sequence[Group]:
     """Without the endpoints whose context window is too small. Where that leaves none, all: the estimate may be wrong."""
-    if all(fits(endpoint, tokens) for group in groups for endpoint in group.endpoints):
-        return groups
-    left = [
-        msgspec.structs.replace(group, endpoints=tuple(each for each in group.endpoints if fits(each, tokens)))
-        for group in groups
-    ]
-    return [group for group in left if group.endpoints] or groups
+    for group in groups:
+        for endpoint in group.endpoints:
+            if not fits(endpoint, tokens):
+                return [left for left in (_fitting(group, tokens) for group in groups) if left.endpoints] or groups
+    return groups
+
+
+def _fitting(group: Group, tokens: int) -> Group:
+    endpoints = tuple(each for each in group.endpoints if fits(each, tokens))
+    return make_group(endpoints, group.strategy, "off" if group.homes is None else "conversation")
 
 
 def fits(endpoint: Endpoint, tokens: int) -> bool:

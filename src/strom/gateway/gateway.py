@@ -162,8 +162,13 @@ class Gateway:
         record.model_requested = request.model[:MAX_MODEL_NAME]
         record.streamed = request.stream
         destination, tokens = self.destination(exchange, key), request_tokens(request)
-        record.policy_id = self.state.router.policy_name(key, destination.policy)
-        plan = self.state.router.plan(request.model, key, destination.policy, destination.of(request, tokens))
+        router = self.state.router
+        try:
+            plan = router.plan(request.model, key, destination.policy, destination.of(request, tokens))
+        except StromError:
+            record.policy_id = router.policy_name(key, destination.policy)
+            raise
+        record.policy_id = plan.policy_id
         incoming = Incoming(codec, request, exchange.body, exchange.head.headers)
         return Opening(incoming, plan, record, tokens, key)
 

@@ -16,7 +16,7 @@ import msgspec
 
 from strom.core.access import KeySettings, PolicySettings
 from strom.core.errors import BadRequest, ModelNotFound, NotFound, PermissionDenied
-from strom.gateway.choosing import Chooser, Group
+from strom.gateway.choosing import Chooser, Group, make_group
 from strom.gateway.destination import ANYWHERE, Destination
 from strom.gateway.health import HealthView, NoBoard
 from strom.gateway.plan import Endpoint, Plan
@@ -179,7 +179,7 @@ class Router:
         model = self.models.get(tier[0].model, own)
         endpoints = sorted((each.endpoint for each in tier), key=lambda endpoint: endpoint.order)
         return [
-            Group(tuple(found), model.strategy, model.affinity)
+            make_group(tuple(found), model.strategy, model.affinity)
             for _, found in groupby(endpoints, key=lambda endpoint: endpoint.order)
         ]
 

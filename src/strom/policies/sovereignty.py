@@ -6,14 +6,15 @@ matches no pattern on it. A request can add a policy of its own (`x-strom-policy
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Protocol
 
 from strom.core.access import PolicySettings
 
 
-class Place(Protocol):
+class Place(Hashable, Protocol):
     """What an upstream tells of itself."""
 
     @property
@@ -29,7 +30,9 @@ class Place(Protocol):
     def retention(self) -> str | None: ...
 
 
+@lru_cache(maxsize=4096)
 def allows(policy: PolicySettings, place: Place) -> bool:
+    """Both never change, so the answer does not."""
     return (
         _matches(place.region, policy.regions)
         and _matches(place.sovereignty_class, policy.sovereignty_classes)
