@@ -24,17 +24,17 @@ from strom.transport.types import Exchange, Headers
 
 
 class LeaseGrant:
-    """A Grant. `estimate`: prompt tokens, for a call whose upstream counts none."""
+    """A Grant. The demand's prompt stands for that of a call whose upstream counts none."""
 
-    __slots__ = ("_estimate", "_lease", "headers")
+    __slots__ = ("_demand", "_lease", "headers")
 
-    def __init__(self, lease: Lease, headers: Headers, estimate: int) -> None:
+    def __init__(self, lease: Lease, headers: Headers, demand: Demand) -> None:
         self._lease = lease
-        self._estimate = estimate
+        self._demand = demand
         self.headers = headers
 
     def settle(self, record: CallRecord) -> None:
-        self._lease.settle(charge_for(record, self._estimate))
+        self._lease.settle(charge_for(record, self._demand.prompt, costs=self._demand.costs))
 
 
 class HeldAnswer:
@@ -132,4 +132,4 @@ class Desk:
             self.decisions[outcome.kind, outcome.scope.id.partition(":")[0] or "all"] += 1
             return error
         self.decisions["granted", "all"] += 1
-        return LeaseGrant(outcome, headers, demand.prompt)
+        return LeaseGrant(outcome, headers, demand)

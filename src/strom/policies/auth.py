@@ -142,6 +142,6 @@ def credentials(headers: Headers) -> list[bytes]:
             result.append(value.strip())
         elif name == b"authorization":
             scheme, _, token = value.strip().partition(b" ")
-            if scheme.lower() == b"bearer":
+            if scheme == b"Bearer" or scheme.lower() == b"bearer":
                 result.append(token.strip())
     return [value for value in result if value]

@@ -10,43 +10,67 @@ Source: protocol-facts.md sections 1.4 (OpenAI: `x-ratelimit-*`, durations like 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
-from strom.shared.limiter import Reading, Scope, full_ms, remaining
+from strom.shared.limiter import UNIT, Reading, Scope
 
 Headers = list[tuple[bytes, bytes]]
 
 
+def _names(form: str) -> tuple[tuple[bytes, bytes, bytes], ...]:
+    """Names of the limit, what remains, and when the bucket is full: of requests, and of tokens."""
+    words = ("limit", "remaining", "reset")
+    first, second, third = [form.replace("WORD", word) for word in words]
+    return tuple([
+        (first.replace("KIND", kind).encode(), second.replace("KIND", kind).encode(), third.replace("KIND", kind).encode())
+        for kind in ("requests", "tokens")
+    ])  # fmt: skip
+
+
+_OPENAI = _names("x-ratelimit-WORD-KIND")
+_NAMES = {
+    "openai-chat": _OPENAI,
+    "openai-responses": _OPENAI,
+    "anthropic": _names("anthropic-ratelimit-KIND-WORD"),
+}
+
+
 def limit_headers(protocol: str, scopes: tuple[Scope, ...], readings: tuple[Reading, ...], now: float) -> Headers:
-    """`now`: Unix seconds."""
+    """`now`: Unix seconds. Written for speed: it runs for every call that has limits."""
     headers: Headers = []
+    names = _NAMES.get(protocol)
+    if names is None:
+        return headers
     requests_told = tokens_told = False
-    for scope, (requests, tokens) in zip(scopes, readings, strict=False):
+    for scope, reading in zip(scopes, readings, strict=False):
         if scope.requests and not requests_told:
             requests_told = True
-            headers += _told(protocol, b"requests", scope.requests, requests, now)
+            _tell(headers, names[0], scope.requests, reading[0], now if names is not _OPENAI else None)
         if scope.tokens and not tokens_told:
             tokens_told = True
-            headers += _told(protocol, b"tokens", scope.tokens, tokens, now)
+            _tell(headers, names[1], scope.tokens, reading[1], now if names is not _OPENAI else None)
     return headers
 
 
-def _told(protocol: str, kind: bytes, limit: int, used: int, now: float) -> Headers:
-    left, full = b"%d" % remaining(used, limit), full_ms(used, limit)
-    match protocol:
-        case "anthropic":
-            name = b"anthropic-ratelimit-" + kind
-            instant = datetime.fromtimestamp(now + full / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
-            return [(name + b"-limit", b"%d" % limit), (name + b"-remaining", left), (name + b"-reset", instant)]
-        case "ollama":
-            return []
-        case _:
-            return [
-                (b"x-ratelimit-limit-" + kind, b"%d" % limit),
-                (b"x-ratelimit-remaining-" + kind, left),
-                (b"x-ratelimit-reset-" + kind, duration(full)),
-            ]
+def _tell(headers: Headers, names: tuple[bytes, bytes, bytes], limit: int, used: int, now: float | None) -> None:
+    """`now` None: durations are told, not instants."""
+    left, full_ms = limit - -(-used // UNIT), -(-used // limit)
+    headers.append((names[0], _digits(limit)))
+    headers.append((names[1], b"%d" % left if left > 0 else b"0"))
+    headers.append((names[2], duration(full_ms) if now is None else _instant(int(now + full_ms / 1000))))
 
 
+@lru_cache(1024)
+def _digits(number: int) -> bytes:
+    return b"%d" % number
+
+
+@lru_cache(1024)
+def _instant(seconds: int) -> bytes:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+
+
+@lru_cache(1024)
 def duration(milliseconds: int) -> bytes:
     """As Go writes it: 12ms, 1.5s, 6m0s, 1h0m0s."""
     if milliseconds < 1000:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fnmatch import fnmatchcase
 
+import msgspec
+
 from strom.core.access import NO_LIMITS, Budget, KeySettings, Limits
 from strom.core.errors import LimitsUnavailable, RateLimited, StromError
 from strom.core.record import CallRecord
@@ -21,6 +23,14 @@ NEVER_S = 60.0
 """`retry-after` where no wait helps: clients want a number."""
 _MAX_KNOWN = 10_000
 _ALL = "all"
+
+
+class _Bound(msgspec.Struct, frozen=True):
+    """What binds a key's calls of a model."""
+
+    key: KeySettings | None
+    scopes: tuple[Scope, ...]
+    costs: bool
 
 
 class LimitBook:
@@ -40,18 +50,18 @@ class LimitBook:
         }
         self._aliases = [(alias, name) for name, aliases, _ in named for alias in aliases]
         self._of_keys: dict[str, tuple[KeySettings, Scope | None]] = {}
-        self._known: dict[tuple[str, str], tuple[KeySettings | None, tuple[Scope, ...]]] = {}
+        self._known: dict[tuple[str, str], _Bound] = {}
 
     def demand(self, key: KeySettings | None, model: str, prompt: int, output: int | None) -> Demand | None:
         """None: nothing limits this call. `output`: what the request allows, None where it does not say."""
         place = (key.name if key is not None else "", model)
         known = self._known.get(place)
-        if known is None or known[0] is not key:
+        if known is None or known.key is not key:
             known = self._remember(place, key, model)
-        scopes = known[1]
-        if not scopes:
+        if not known.scopes:
             return None
-        return Demand(scopes, prompt + (self._assumed_output_tokens if output is None else output), prompt)
+        tokens = prompt + (self._assumed_output_tokens if output is None else output)
+        return Demand(known.scopes, tokens, prompt, known.costs)
 
     def budgets(self, keys: Iterable[KeySettings]) -> list[Scope]:
         """Every scope that has a budget: of these keys, the models, and all calls."""
@@ -71,14 +81,13 @@ class LimitBook:
             known = self._of_keys[key.name] = (key, scope_of(f"key:{key.name}", key.limits))
         return known[1]
 
-    def _remember(
-        self, place: tuple[str, str], key: KeySettings | None, model: str
-    ) -> tuple[KeySettings | None, tuple[Scope, ...]]:
+    def _remember(self, place: tuple[str, str], key: KeySettings | None, model: str) -> _Bound:
         if len(self._known) >= _MAX_KNOWN:
             self._known.clear()
         found = (self.of_key(key) if key is not None else None, self._of_model(model), self._of_all)
-        known = self._known[place] = (key, tuple([scope for scope in found if scope is not None]))
-        return known
+        scopes = tuple([scope for scope in found if scope is not None])
+        bound = self._known[place] = _Bound(key, scopes, any(scope.budget for scope in scopes))
+        return bound
 
     def _of_model(self, asked: str) -> Scope | None:
         name = self.model_named(asked)
@@ -119,10 +128,10 @@ def to_money(amount: object) -> int:
     return int((Decimal(str(amount)) * MONEY).to_integral_value())
 
 
-def charge_for(record: CallRecord, estimate: int) -> Charge:
+def charge_for(record: CallRecord, estimate: int, *, costs: bool = True) -> Charge:
     """What a settled call has really used. `estimate`: prompt tokens, where nobody counted them."""
     usage = record.usage
-    cost = record.cost_estimate
+    cost = record.cost_estimate if costs else None
     given, produced = usage.input_tokens, usage.output_tokens
     if record.status in ("started", "rejected") or (
         record.status == "failed" and not record.deltas and record.usage_source != "reported"

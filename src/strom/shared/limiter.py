@@ -43,11 +43,12 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
 
 
 class Demand(msgspec.Struct, frozen=True, gc=False):
-    """`tokens`: the prompt's and the output's together; the part that is certain is `prompt`."""
+    """`tokens`: the prompt's and the output's together; the part that is certain is `prompt`. `costs`: a budget is among it."""
 
     scopes: tuple[Scope, ...]
     tokens: int = 0
     prompt: int = 0
+    costs: bool = True
 
 
 class Charge(msgspec.Struct, frozen=True, gc=False):

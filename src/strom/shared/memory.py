@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from strom.shared.limiter import (
     NOTHING,
+    UNIT,
     Calendar,
     Charge,
     Demand,
@@ -34,10 +35,11 @@ class MemoryLimiter:
 
     def reserve(self, demand: Demand, then: Then) -> None:
         now_ms = int(self._clock() * 1000)
+        levels = self._levels
         held: list[Held] = []
         lacking = False
         for scope in demand.scopes:
-            level = self._levels.get(scope.id)
+            level = levels.get(scope.id)
             if level is None or scope.budget:
                 level = self._level(scope)
             if level.at_ms < now_ms:
@@ -48,6 +50,9 @@ class MemoryLimiter:
             held.append((scope, level, cost))
         if lacking:
             then(self._refusal(held))
+        elif len(held) == 1:
+            scope, level, cost = held[0]
+            then(MemoryLease(self, held, (level.take(scope, cost),)))
         else:
             then(MemoryLease(self, held, tuple([level.take(scope, cost) for scope, level, cost in held])))
 
@@ -78,11 +83,13 @@ class MemoryLimiter:
         now_ms = int(self._clock() * 1000)
         for scope, level, cost in held:
             level.taken -= 1
-            if scope.budget:
-                self._level(scope)  # the period may have changed
-            if level.at_ms < now_ms:
-                level.flow(scope, now_ms)
-            level.give_back(scope, cost, charge)
+            if scope.tokens:
+                if level.at_ms < now_ms:
+                    level.flow(scope, now_ms)
+                used = level.tokens + (charge.tokens - cost) * UNIT
+                level.tokens = used if used > 0 else 0
+            if scope.budget and charge.money and charge.currency == scope.currency:
+                self._level(scope).spent += charge.money  # in the period that it is now
 
     def seed(self, scope: Scope, money: int) -> None:
         known = self._levels.get(scope.id)
