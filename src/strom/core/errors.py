@@ -7,7 +7,11 @@ Product reference: product.md section 5.
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Literal
+
+_CODE = re.compile(r"[A-Za-z0-9_.:/-]{1,100}")
+"""What an upstream calls a code goes into records and metrics: words that a backend put there are none."""
 
 Fault = Literal["client", "upstream", "gateway"]
 
@@ -37,7 +41,7 @@ class StromError(Exception):
         self.retry_after_s = retry_after_s
         self.headers: list[tuple[bytes, bytes]] = []
         """Rate-limit headers of the upstream that the caller may see, names in lower case."""
-        if code is not None:
+        if code is not None and _CODE.fullmatch(code):
             self.code = code
         if status is not None:
             self.status = status
