@@ -30,7 +30,7 @@ class Worker:
     def __init__(self, folder: Path) -> None:
         self.streams = Streams(LoopClock(asyncio.get_running_loop()), StreamLimits())
         self.peers: Peers = make_peers(self.streams, folder)
-        self.call = Call()
+        self.call: Any = Call()
 
     def begin(self, *frames: bytes) -> KeptStream:
         stream_id = new_id("openai-chat", self.streams.home)
