@@ -147,7 +147,7 @@ class Cancelled(ClientError):
 class ProviderError(StromError):
     """The upstream failed, or answered with something that is no answer."""
 
-    fault = "upstream"
+    fault: ClassVar[Fault] = "upstream"
     status = 502
     code = "upstream_error"
     retryable = True
