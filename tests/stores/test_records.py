@@ -101,7 +101,15 @@ def test_amounts_of_up_to_15_digits_are_exact(trillionths: int) -> None:
 
 
 def test_amounts_have_no_exponent() -> None:
-    assert exact(2e-7) == "0.0000002"
+    assert [exact(amount) for amount in (2e-7, 0.0, 3.0, 10.0, 999.5, 1234.1)] == [
+        "0.0000002",
+        "0",
+        "3",
+        "10",
+        "999.5",
+        "1234.1",
+    ]
+    assert exact(1e20) == "100000000000000000000"
 
 
 # --- JSON ----------------------------------------------------------------------------------------

@@ -29,9 +29,12 @@ MAX_CHUNKS = 64
 """65,536 calls under way or not committed yet, in at most 128 MiB."""
 SUFFIX = ".calls"
 _LENGTH = struct.Struct("<H")
+_set_length = _LENGTH.pack_into
 _CHUNK_BYTES = SLOT_BYTES * CHUNK_SLOTS
 _HEAD = _LENGTH.size
 _ROOM = SLOT_BYTES - _HEAD
+Slot = tuple[mmap.mmap, int]
+"""A piece of the file, and where in it."""
 
 
 class Journal:
@@ -42,8 +45,8 @@ class Journal:
         self.folder = folder
         self._max_chunks = max_chunks
         self._chunks: list[mmap.mmap] = []
-        self._free: list[int] = []
-        self._slots: dict[str, int] = {}
+        self._free: list[Slot] = []
+        self._slots: dict[str, Slot] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._path, self._file = _create(folder)
@@ -56,24 +59,26 @@ class Journal:
 
     def write(self, trace_id: str, record: bytes) -> bool:
         """Note a call's record in place of its earlier one. False: there is no room, and the earlier one stays."""
-        length = len(record)
-        if length > _ROOM or not (self._free or self._try_to_grow()):
+        length, free, slots = len(record), self._free, self._slots
+        if length > _ROOM or not (free or self._try_to_grow()):
             return False
-        slot = self._free.pop()
-        chunk, at = self._chunks[slot // CHUNK_SLOTS], slot % CHUNK_SLOTS * SLOT_BYTES
+        slot = free.pop()
+        chunk, at = slot
         chunk[at + _HEAD : at + _HEAD + length] = record
-        _LENGTH.pack_into(chunk, at, length)
-        before = self._slots.get(trace_id)
-        self._slots[trace_id] = slot
+        _set_length(chunk, at, length)
+        before = slots.get(trace_id)
+        slots[trace_id] = slot
         if before is not None:
-            self._clear(before)
+            _set_length(*before, 0)
+            free.append(before)
         return True
 
     def free(self, trace_id: str) -> None:
         """The store has it."""
         slot = self._slots.pop(trace_id, None) if self._file >= 0 else None
         if slot is not None:
-            self._clear(slot)
+            _set_length(*slot, 0)
+            self._free.append(slot)
 
     def close(self) -> None:
         """The file stays only if something in it is not in the store: the next opener takes that over."""
@@ -85,10 +90,6 @@ class Journal:
             self._path.unlink(missing_ok=True)
         os.close(self._file)
         self._file = -1
-
-    def _clear(self, slot: int) -> None:
-        _LENGTH.pack_into(self._chunks[slot // CHUNK_SLOTS], slot % CHUNK_SLOTS * SLOT_BYTES, 0)
-        self._free.append(slot)
 
     def _try_to_grow(self) -> bool:
         if len(self._chunks) >= self._max_chunks:
@@ -102,9 +103,9 @@ class Journal:
     def _grow(self) -> None:
         start = len(self._chunks) * _CHUNK_BYTES
         _reserve(self._file, start, _CHUNK_BYTES)
-        self._chunks.append(mmap.mmap(self._file, _CHUNK_BYTES, offset=start))
-        first = (len(self._chunks) - 1) * CHUNK_SLOTS
-        self._free.extend(range(first + CHUNK_SLOTS - 1, first - 1, -1))
+        chunk = mmap.mmap(self._file, _CHUNK_BYTES, offset=start)
+        self._chunks.append(chunk)
+        self._free.extend((chunk, at) for at in range(_CHUNK_BYTES - SLOT_BYTES, -1, -SLOT_BYTES))
 
 
 def _create(folder: Path) -> tuple[Path, int]:

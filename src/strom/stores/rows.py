@@ -29,6 +29,8 @@ INSERT_NEW = f"{_INSERT}NOTHING"
 SETTLE = f"{_INSERT}UPDATE SET {_NEWER} WHERE calls.status = 'started'"
 """For records of dead processes: what is settled stays."""
 
+_FEW_DIGITS = 1000
+"""Below it twelve places are no more than the 15 digits that a float holds exactly; amounts have no more places."""
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(CallRecord).decode
 
@@ -62,6 +64,8 @@ def to_row(record: CallRecord, encoded: bytes) -> tuple[Any, ...]:
 
 def exact(amount: float) -> str:
     """The decimal that a float stands for, without an exponent."""
+    if 0 <= amount < _FEW_DIGITS:
+        return f"{amount:.12f}".rstrip("0").rstrip(".")
     return format(Decimal(repr(amount)), "f")
 
 
