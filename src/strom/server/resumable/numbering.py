@@ -9,7 +9,7 @@ Source: WHATWG HTML, section 9.2.6 (`id`); an upstream's own ids make room, sinc
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from strom.wire.ndjson import NdjsonParser
 from strom.wire.sse import SseParser
@@ -17,11 +17,8 @@ from strom.wire.sse import SseParser
 _OWN_IDS = re.compile(rb"(?:(?<=\n)|(?<=\r)|\A)id(?::[^\r\n]*)?(?:\r\n|\n|\r)")
 
 
-class Numbered(NamedTuple):
-    """`remarks`: bytes that are no frames."""
-
-    frames: list[bytes]
-    remarks: bytes = b""
+Numbered = tuple[list[bytes], bytes]
+"""Frames, and bytes that are none."""
 
 
 class Numbering(Protocol):
@@ -42,6 +39,9 @@ class EventNumbering:
         self._count = 0
 
     def feed(self, data: bytes) -> Numbered:
+        if self._parser.idle and is_one_line(data):  # what most writes are
+            self._count += 1
+            return [b"id: %d\n%b" % (self._count, data)], b""
         frames: list[bytes] = []
         remarks = b""
         for frame in self._parser.feed(data):
@@ -49,7 +49,7 @@ class EventNumbering:
                 remarks += frame.raw
             else:
                 frames.append(self._number(frame.raw))
-        return Numbered(frames, remarks)
+        return frames, remarks
 
     def finish(self) -> list[bytes]:
         rest = self._parser.pending
@@ -62,6 +62,12 @@ class EventNumbering:
         return b"id: %d\n%b" % (self._count, raw)
 
 
+def is_one_line(data: bytes) -> bool:
+    """One event of one line, and nothing else."""
+    plain = data.startswith(b"data: ") and data.endswith(b"\n\n")
+    return plain and data.find(b"\n") == len(data) - 2 and b"\r" not in data
+
+
 class LineNumbering:
     __slots__ = ("_parser",)
 
@@ -69,7 +75,7 @@ class LineNumbering:
         self._parser = NdjsonParser(max_frame_bytes)
 
     def feed(self, data: bytes) -> Numbered:
-        return Numbered(self._parser.feed(data))
+        return self._parser.feed(data), b""
 
     def finish(self) -> list[bytes]:
         rest = self._parser.pending

@@ -64,7 +64,9 @@ class KeptStream:
         self.mirror = mirror
         self._streams = streams
         self._call: Running | None = call
-        self._numbering: Numbering = numbering(info.content_type.encode(), streams.limits.buffer_bytes)
+        self._most_bytes = streams.limits.buffer_bytes
+        self._numbering: Numbering = numbering(info.content_type.encode(), self._most_bytes)
+        self._number = self._numbering.feed
         self._readers: list[Reader] = []
         self._elsewhere_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -94,7 +96,7 @@ class KeptStream:
 
     def take(self, data: bytes) -> None:
         try:
-            frames, remarks = self._numbering.feed(data)
+            frames, remarks = self._number(data)
         except StromError as error:
             self.stop(error)
             return
@@ -103,15 +105,10 @@ class KeptStream:
                 reader.remark(remarks)
         if frames:
             self._keep(frames)
-        for reader in self._readers.copy():
-            reader.pump()
-        if frames and self._call is not None and not self._streams.bears(self):
-            self.stop(
-                GatewayError(
-                    "This stream is longer than a resumable one may be ([server] resume_buffer_bytes).",
-                    code="resume_buffer_full",
-                )
-            )
+            for reader in self._readers.copy():
+                reader.pump()
+            if self.size_bytes > self._most_bytes or self._streams.is_full:
+                self._outgrow()
 
     def end(self) -> None:
         self._keep(self._numbering.finish())
@@ -124,6 +121,11 @@ class KeptStream:
     def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """No call does so after its head."""
         self.cut()
+
+    def _outgrow(self) -> None:
+        if self._call is not None and not self._streams.bears(self):
+            message = "This stream is longer than a resumable one may be ([server] resume_buffer_bytes)."
+            self.stop(GatewayError(message, code="resume_buffer_full"))
 
     # -- ends that are not the call's own --
 
@@ -145,7 +147,8 @@ class KeptStream:
     def _keep(self, frames: list[bytes]) -> None:
         if not frames:
             return
-        size_bytes = sum(map(len, frames)) + FRAME_BYTES * len(frames)
+        size_bytes = len(frames[0]) if len(frames) == 1 else sum(map(len, frames))
+        size_bytes += FRAME_BYTES * len(frames)
         if self.mirror is not None:
             self.mirror.append(self.info.id, len(self.frames) + 1, frames)
         self.frames += frames
@@ -209,6 +212,10 @@ class Streams:
     @property
     def size_bytes(self) -> int:
         return self._size_bytes
+
+    @property
+    def is_full(self) -> bool:
+        return self._size_bytes > self.limits.total_bytes
 
     @property
     def count(self) -> int:
