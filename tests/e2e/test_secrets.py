@@ -48,7 +48,8 @@ def test_no_key_and_no_text_is_left_anywhere(protocol: str, tmp_path: Path) -> N
             assert running.wait() == 0
         check_sent(behind.requests)
         kept = traces + running.log.read_bytes()
-        kept += b"".join(path.read_bytes() for path in tmp_path.glob("strom.db*"))
+        stored = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != file.name]
+        kept += b"".join(path.read_bytes() for path in stored)
         assert b"SECRETTEXT" not in kept
         for key in (CLIENT_KEY, WRONG_KEY, PROVIDER_KEY):
             assert key.encode() not in kept
