@@ -5,9 +5,11 @@ What an upstream has proven is read here from its bytes alone, without the codec
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from strom.core.record import CallRecord
 from strom.protocols.table import CODECS
@@ -30,6 +32,8 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "ollama": {"model": "m", "messages": _MESSAGES},
 }
 _LOST = TransportFailure("cut", "connection lost inside the body", sent=True)
+_MOST_TOLD = 2000
+_BATCH = 16
 _LINGER_S = 3.0
 """Longer than the gateway lets a proven stream go on."""
 
@@ -40,6 +44,9 @@ class Cut(NamedTuple):
     front: str
     offset: int
     how: How
+
+
+_Calling = tuple[str, How, MemoryExchange, MemoryUpstream]
 
 
 class Proof(NamedTuple):
@@ -162,19 +169,91 @@ class Cutter:
     def cut(self, cut: Cut) -> list[str]:
         """The broken promises, empty when all are kept."""
         rig = self._rig
-        exchange = MemoryExchange("POST", PATHS[cut.front], body=self._requests[cut.front])
-        rig.gateway.handle_call(exchange, CODECS[cut.front])
-        upstream = rig.upstream()
+        exchange, upstream = self._begin(cut.front)
         self._play(upstream, cut)
         rig.clock.advance(_LINGER_S)
-        signals = signals_of(cut.front, exchange, streamed=self.streamed)
-        broken = [*self._at_the_client(cut, exchange, signals), *_in_the_record(exchange, signals, rig.records.all)]
-        if not upstream.over or upstream.paused:
-            broken.append("the upstream is still open")
+        broken = self._judge(cut, exchange, upstream, rig.records.all)
         if rig.clock.armed:
             broken.append("a timer is left")
         rig.client.sent.clear()
         rig.records.all.clear()
+        return broken
+
+    def cut_everywhere(self, offsets: range, done: Callable[[int], None]) -> Iterator[str]:
+        """Each of `offsets` (rising by one), for every front and both ways; what is broken, the first promises of each batch
+        of offsets. `done` is told how many offsets are done.
+
+        The answer is read once, by all calls of a batch side by side; then a copy of the process (fork) reads on to each
+        one's own offset and ends it there. So the work is linear in the length, where `cut` begins anew for each offset.
+        For a process of one thread.
+        """
+        calls = [[(front, how, *self._begin(front)) for front in FRONTS for how in HOWS] for _ in range(_BATCH)]
+        everyone = [call[3] for those in calls for call in those]
+        for upstream in everyone:
+            upstream.response(200, SSE if self.streamed else JSON)
+            if offsets.start:
+                upstream.read(self.body[: offsets.start])
+        told, tell = os.pipe()
+        try:
+            for first in range(offsets.start, offsets.stop, _BATCH):
+                batch = range(first, min(first + _BATCH, offsets.stop))
+                child = os.fork()
+                if not child:
+                    self._end_all(calls, batch, tell)
+                _, status = os.waitpid(child, 0)
+                done(len(batch))
+                if status:
+                    yield os.read(told, _MOST_TOLD).decode()
+                for upstream in everyone:
+                    upstream.read(self.body[first : first + _BATCH])
+        finally:
+            os.close(told)
+            os.close(tell)
+
+    def _end_all(self, calls: list[list[_Calling]], batch: range, tell: int) -> NoReturn:
+        """In the copy: what is broken goes to `tell`."""
+        gc.disable()
+        broken: list[str] = []
+        try:
+            for offset, those in zip(batch, calls, strict=False):
+                broken += self._end_at(offset, those, batch.start)
+            for those in calls[len(batch) :]:
+                for call in those:
+                    call[2].disconnect()
+            self._rig.clock.advance(_LINGER_S)
+            if self._rig.clock.armed:
+                broken.append("a timer is left")
+        except BaseException as error:  # noqa: BLE001 - nothing of the copy may go on in the caller's code
+            broken.append(repr(error))
+        if broken:
+            os.write(tell, "; ".join(broken).encode()[:_MOST_TOLD])
+        os._exit(bool(broken))
+
+    def _end_at(self, offset: int, calls: list[_Calling], read: int) -> Iterator[str]:
+        """`read`: how far the answer has been read."""
+        for _, how, _, upstream in calls:
+            if offset > read:
+                upstream.read(self.body[read:offset])
+            _end(upstream, how)
+        self._rig.clock.advance(_LINGER_S / _BATCH)
+        records = {record.trace_id.encode(): record for record in self._rig.records.all}
+        for front, how, exchange, upstream in calls:
+            own = records.get(exchange.header_out(b"x-strom-trace-id") or b"")
+            found = self._judge(Cut(front, offset, how), exchange, upstream, [own] if own is not None else [])
+            yield from (f"{front} {how} at {offset}: {what}" for what in found)
+
+    def _begin(self, front: str) -> tuple[MemoryExchange, MemoryUpstream]:
+        exchange = MemoryExchange("POST", PATHS[front], body=self._requests[front])
+        self._rig.gateway.handle_call(exchange, CODECS[front])
+        return exchange, self._rig.upstream()
+
+    def _judge(
+        self, cut: Cut, exchange: MemoryExchange, upstream: MemoryUpstream, records: list[CallRecord]
+    ) -> list[str]:
+        signals = signals_of(cut.front, exchange, streamed=self.streamed)
+        broken = [*self._at_the_client(cut, exchange, signals), *_in_the_record(exchange, signals, records)]
+        if not upstream.over or upstream.paused:
+            broken.append("the upstream is still open")
         return broken
 
     def _play(self, upstream: MemoryUpstream, cut: Cut) -> None:
@@ -184,10 +263,7 @@ class Cutter:
         for part in (self.body[:middle], self.body[middle : cut.offset]):
             if part:
                 upstream.read(part)
-        if cut.how == "close":
-            upstream.end()
-        else:
-            upstream.fail(_LOST)
+        _end(upstream, cut.how)
 
     def _at_the_client(self, cut: Cut, exchange: MemoryExchange, signals: Signals) -> Iterator[str]:
         if exchange.state != "finished":
@@ -202,6 +278,13 @@ class Cutter:
             yield "an error after the proof"
         if self._grammar and self.streamed and exchange.status == 200:
             yield from _grammar(cut.front, exchange.body_out, strict=cut.front != self.behind)
+
+
+def _end(upstream: MemoryUpstream, how: How) -> None:
+    if how == "close":
+        upstream.end()
+    else:
+        upstream.fail(_LOST)
 
 
 def _in_the_record(exchange: MemoryExchange, signals: Signals, records: list[CallRecord]) -> Iterator[str]:
