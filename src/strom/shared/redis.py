@@ -29,7 +29,7 @@ from strom.shared.limiter import NOTHING, Calendar, Charge, Demand, Level, Readi
 from strom.shared.memory import MAX_IDLE, MemoryLimiter
 
 if TYPE_CHECKING:
-    from redis.asyncio import Redis
+    from redis.asyncio.connection import AbstractConnection
 
 LOG = logging.getLogger("strom.limits")
 AWAY_WAIT_MS = 1000
@@ -76,7 +76,7 @@ class RedisLimiter:
         self._settings = settings
         self._calendar = Calendar(wall)
         self._now_ms = now_ms
-        self._client: Redis | None = None
+        self._connection: AbstractConnection = _connection(settings)
         self._waiting: deque[_Command] = deque()
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -97,7 +97,6 @@ class RedisLimiter:
 
     def start(self) -> None:
         """Never fails for Redis' sake: it may come later."""
-        self._client = _connect(self._settings)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._carry()), loop.create_task(self._keep_leases())]
 
@@ -110,10 +109,9 @@ class RedisLimiter:
         for command in list(self._waiting):
             if command.answer is not None:
                 command.answer(None)
-        if self._client is not None:
-            if left and not self._away:
-                await self._send(left)
-            await self._client.aclose()
+        if left and not self._away:
+            await self._send(left)
+        await self._connection.disconnect()
 
     # -- decisions --
 
@@ -272,7 +270,6 @@ class RedisLimiter:
         from redis.exceptions import NoScriptError, RedisError
         from redis.exceptions import TimeoutError as RedisTimeout
 
-        assert self._client is not None
         try:
             async with asyncio.timeout(self._settings.timeout_s):
                 found = await self._execute(batch)
@@ -283,6 +280,7 @@ class RedisLimiter:
                         found[at] = each
         except (RedisError, OSError, TimeoutError) as error:
             self._lose(error)
+            await self._connection.disconnect(nowait=True)  # answers that come late are no answers to the next
             if not isinstance(error, TimeoutError | RedisTimeout):  # those may yet be executed
                 for command in batch:
                     self._owe(command)
@@ -293,16 +291,27 @@ class RedisLimiter:
         return [None if isinstance(each, RedisError) else each for each in found]
 
     async def _execute(self, batch: list[_Command]) -> list[Any]:
-        assert self._client is not None
-        pipeline = self._client.pipeline(transaction=False)
+        """All in one write. The connection's own methods, since a pipeline object costs as much as all the rest."""
+        from redis.exceptions import ResponseError
+
+        connection = self._connection
+        packed = []
         for command in batch:
-            pipeline.evalsha(_SHA[command.script], len(command.keys), *command.keys, *command.arguments)
-        return await pipeline.execute(raise_on_error=False)
+            sha = _SHA[command.script]
+            packed += connection.pack_command("EVALSHA", sha, len(command.keys), *command.keys, *command.arguments)
+        await connection.send_packed_command(packed, check_health=False)
+        found: list[Any] = []
+        for _ in batch:
+            try:
+                found.append(await connection.read_response())
+            except ResponseError as error:
+                found.append(error)
+        return found
 
     async def _load(self) -> None:
-        assert self._client is not None
         for script in _SHA:
-            await self._client.script_load(script)
+            await self._connection.send_command("SCRIPT LOAD", script, check_health=False)
+            await self._connection.read_response()
 
     def _lose(self, error: BaseException) -> None:
         if not self._away:
@@ -325,15 +334,16 @@ class RedisLimiter:
     async def _until_back(self) -> None:
         from redis.exceptions import RedisError
 
-        assert self._client is not None
         pause_s = 0.1
         while True:
             await asyncio.sleep(pause_s)
             try:
                 async with asyncio.timeout(self._settings.timeout_s):
-                    await self._client.ping()
+                    await self._connection.send_command("PING", check_health=False)
+                    await self._connection.read_response()
                 break
             except (RedisError, OSError, TimeoutError):
+                await self._connection.disconnect(nowait=True)
                 pause_s = min(pause_s * 2, _SLOWEST_RETRY_S)
         LOG.warning("Redis answers again")
         self._away = False
@@ -427,16 +437,18 @@ def _level(found: list[int], at: int) -> Level:
     return level
 
 
-def _connect(settings: RedisSettings) -> Redis:
-    from redis.asyncio import Redis as Client
+def _connection(settings: RedisSettings) -> AbstractConnection:
+    """Not yet connected: it connects with the first command that is sent. Time-outs are ours, over whole batches."""
+    from redis.asyncio import Redis
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
 
-    return Client.from_url(
+    client = Redis.from_url(
         settings.url,
         retry=Retry(NoBackoff(), 0),  # a script that was sent may have run: only we know what may be sent again
-        socket_timeout=settings.timeout_s,
+        socket_timeout=None,
         socket_connect_timeout=settings.timeout_s,
-        max_connections=2,
         decode_responses=False,
     )
+    made: AbstractConnection = client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
+    return made
