@@ -217,17 +217,25 @@ class EndpointTable(msgspec.Struct, frozen=True):
     context_window: Positive | None = None
     price: Prices | None = None
     max_concurrent: Positive | None = None
+    """Calls that each process lets be there at once. None: any number."""
     queue: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
+    """How many more may wait for a place, in each process. Beyond: the next endpoint, else 503 (529 in Messages)."""
     queue_timeout_s: Seconds = 30.0
+    """How long one waits before it goes on likewise."""
 
 
 class ModelTable(msgspec.Struct, frozen=True):
     name: Words
     aliases: tuple[str, ...] = ()
     strategy: Strategy = "weighted"
+    """Between endpoints of one order: lots drawn by weight, "least-busy" (fewest calls under way for its weight), or "fastest"
+    (shortest expected time to the first token)."""
     affinity: Affinity = "off"
+    """"conversation": the calls of one conversation go to one endpoint of an order while it is healthy and not overloaded."""
     retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 0
+    """How often the last endpoint is asked again, after a rest, when it failed before the first token."""
     fallback_models: tuple[Words, ...] = ()
+    """Models whose endpoints come after this one's own. Policies and the key's `models` bind there, too."""
     endpoints: tuple[EndpointTable, ...] = ()
     limits: Limits = Limits()
     """Of all callers of the model together."""
