@@ -46,3 +46,9 @@ def test_too_many_that_wait_are_cut_off() -> None:
     made.gateway.slowdown.held = 1000
     assert made.call(headers=WRONG).state == "aborted"
     assert len(made.records.all) == FREE_FAILURES + 1
+
+
+def test_who_sends_no_key_is_told_so_at_once() -> None:
+    made = rig()
+    for _ in range(FREE_FAILURES + 5):
+        assert made.call().status == 401

@@ -29,7 +29,7 @@ from strom.gateway.responses import respond_error, whole_headers
 from strom.gateway.routing import MAX_MODEL_NAME, Router
 from strom.gateway.services import Services
 from strom.policies.admission import Admission
-from strom.policies.auth import KeyRing, check_route
+from strom.policies.auth import MISSING, KeyRing, check_route
 from strom.policies.limits import LimitBook
 from strom.policies.slowdown import MAX_HELD, Slowdown
 from strom.protocols.codec import Codec, ReplyContext
@@ -132,7 +132,8 @@ class Gateway:
         try:
             key = self.state.keys.authenticate(exchange.head.headers)
         except AuthError as error:
-            error.delay_s = self.slowdown.delay_s(exchange.head.peer)
+            if error.message != MISSING:  # who sends nothing guesses nothing
+                error.delay_s = self.slowdown.delay_s(exchange.head.peer)
             raise
         if key is not None and key.routes:
             check_route(key, exchange.head.path)

@@ -9,6 +9,7 @@ Source: protocol-facts.md sections 1.4 (OpenAI: `x-ratelimit-*`, durations like 
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -57,7 +58,7 @@ def _tell(headers: Headers, names: tuple[bytes, bytes, bytes], limit: int, used:
     left, full_ms = limit - -(-used // UNIT), -(-used // limit)
     headers.append((names[0], _digits(limit)))
     headers.append((names[1], b"%d" % left if left > 0 else b"0"))
-    headers.append((names[2], duration(full_ms) if now is None else _instant(int(now + full_ms / 1000))))
+    headers.append((names[2], duration(full_ms) if now is None else _instant(math.ceil(now + full_ms / 1000))))
 
 
 @lru_cache(1024)
