@@ -9,6 +9,7 @@ from __future__ import annotations
 from strom.core.errors import StromError
 from strom.core.events import (
     ArgumentsDelta,
+    Block,
     BlockStarted,
     CitationDelta,
     Completed,
@@ -16,12 +17,17 @@ from strom.core.events import (
     Failed,
     Finished,
     Noted,
+    SignatureDelta,
     Started,
     TextDelta,
     ThinkingDelta,
     UsageReported,
 )
 from strom.core.usage import Usage
+
+SEALED = "sealed"
+"""In `Evidence.foreign`: sealed reasoning, whoever made it. Two protocols have a place in which a client gives it back."""
+_WITH_SEALS = ("anthropic", "openai-responses")
 
 
 class Evidence:
@@ -61,7 +67,7 @@ class Evidence:
         self.finish_assumed = False
         self.notes: list[str] = []
         self.foreign: dict[str, str] = {}
-        """What only one protocol knows (blocks of its own tools, citations), and which."""
+        """What only one protocol knows (blocks of its own tools, citations), and which; or SEALED."""
         self.continued = False
         """An earlier upstream gave the first part: what this one counts is not all."""
         self.complete = False
@@ -73,7 +79,8 @@ class Evidence:
 
     def lost_to(self, protocol: str) -> list[str]:
         """What of the answer a client of this protocol cannot be given."""
-        return [what for what, own in self.foreign.items() if own != protocol]
+        places = {SEALED: _WITH_SEALS}
+        return [what for what, own in self.foreign.items() if protocol not in places.get(own, (own,))]
 
     def report_usage(self, usage: Usage) -> None:
         self.usage = usage if self.usage is None else self.usage.updated(usage)
@@ -105,9 +112,9 @@ class Evidence:
                 self.finish_reason, self.finish_raw = event.reason, event.raw
                 self.finish_assumed = event.assumed
             case BlockStarted(_, block):
-                self.tool_calls += block.kind == "tool_call"
-                if block.kind == "opaque":
-                    self.foreign[block.name] = block.protocol
+                self._observe_block(block)
+            case SignatureDelta():
+                self.foreign["thinking signature"] = SEALED
             case CitationDelta(_, protocol, _):
                 self.foreign["citations"] = protocol
             case Started():
@@ -120,6 +127,14 @@ class Evidence:
                 self.error = error
             case _:
                 pass
+
+    def _observe_block(self, block: Block) -> None:
+        if block.kind == "tool_call":
+            self.tool_calls += 1
+        elif block.kind == "opaque":
+            self.foreign[block.name] = block.protocol
+        elif block.kind == "redacted_thinking":
+            self.foreign[block.kind] = SEALED
 
 
 TOKENS: dict[type, str] = {TextDelta: "content", ThinkingDelta: "thinking", ArgumentsDelta: "tool_call"}

@@ -142,9 +142,10 @@ def test_empty_blocks_are_not_written() -> None:
     assert seen(events).kinds == ["tool_use"]
 
 
-def test_signatures_are_never_invented_nor_taken_from_others() -> None:
+def test_signatures_are_never_invented_and_others_are_marked() -> None:
+    assert seen([Started(), *thinking(0, ThinkingDelta(0, "h"))]).blocks[0]["signature"] == ""
     whole = seen([Started(), *thinking(0, ThinkingDelta(0, "h"), SignatureDelta(0, "x", "openai-responses"))])
-    assert whole.blocks[0]["signature"] == ""
+    assert whole.blocks[0]["signature"] == "strom.openai-responses..x"
     assert seen([Started(), *thinking(0, SignatureDelta(0, "sig"))]).blocks[0]["signature"] == "sig"
 
 
@@ -173,14 +174,12 @@ def test_reasoning(mode: str, kinds: list[str], text: str, hidden: str) -> None:
 
 def test_what_another_protocol_alone_knows_is_left_out() -> None:
     foreign: list[Event] = [
-        BlockStarted(0, Block("redacted_thinking", data="X", protocol="openai-responses")),
+        BlockStarted(0, Block("opaque", data="{}", protocol="openai-responses")),
         BlockEnded(0),
-        BlockStarted(1, Block("opaque", data="{}", protocol="openai-responses")),
+        BlockStarted(1, Block("text")),
+        CitationDelta(1, "openai-responses", "{}"),
+        TextDelta(1, "a"),
         BlockEnded(1),
-        BlockStarted(2, Block("text")),
-        CitationDelta(2, "openai-responses", "{}"),
-        TextDelta(2, "a"),
-        BlockEnded(2),
     ]
     assert seen([Started(), *foreign]).kinds == ["text"]
 

@@ -157,8 +157,6 @@ def test_what_is_left_out_of_a_whole_reply() -> None:
     found = written(
         TextPart(""),
         RefusalPart(""),
-        ThinkingPart("", "s", origin="openai-responses"),
-        ThinkingPart(encrypted="X", origin="openai-responses"),
         OpaquePart("openai-responses", "x", Json("{}")),
         ImagePart(url="http://x"),
         OpaquePart("anthropic", "x", Json('{"type":"x"}')),

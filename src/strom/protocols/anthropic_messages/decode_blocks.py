@@ -24,7 +24,7 @@ from strom.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from strom.protocols.anthropic_messages import schema
+from strom.protocols.anthropic_messages import carry, schema
 
 NAME = "anthropic"
 SEARCH_RESULT = "application/x-search-result"
@@ -144,11 +144,15 @@ def _result_part(part: Part, where: str) -> TextPart | ImagePart | DocumentPart 
 
 def _read_thinking(raw: Raw, where: str) -> Part:
     block = read_shape(_THINKING, raw, where)
-    return ThinkingPart(block.thinking, block.signature or "", origin=NAME if block.signature else "")
+    if not block.signature:
+        return ThinkingPart(block.thinking)
+    maker, item_id, signature = carry.unpack(block.signature)
+    return ThinkingPart(block.thinking, signature, origin=maker, item_id=item_id)
 
 
 def _read_redacted(raw: Raw, where: str) -> Part:
-    return ThinkingPart(encrypted=read_shape(_REDACTED, raw, where).data, origin=NAME)
+    maker, item_id, data = carry.unpack(read_shape(_REDACTED, raw, where).data)
+    return ThinkingPart(encrypted=data, origin=maker, item_id=item_id)
 
 
 _READERS: dict[str, Callable[[Raw, str], Part]] = {

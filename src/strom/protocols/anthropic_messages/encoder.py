@@ -35,7 +35,7 @@ from strom.core.events import (
 )
 from strom.core.sequencer import Sequencer
 from strom.core.usage import Usage, estimate_tokens
-from strom.protocols.anthropic_messages import schema
+from strom.protocols.anthropic_messages import carry, schema
 from strom.protocols.anthropic_messages.errors import error_body
 from strom.protocols.anthropic_messages.meanings import stop_reason, usage_out
 from strom.protocols.codec import ReplyContext
@@ -167,8 +167,8 @@ class Encoder:
                 self._has_calls = True
                 return out + self._open_call(event.index, block)
             case "redacted_thinking":
-                kept = block.protocol == NAME and self._context.reasoning == "native"
-                return out + self._whole_block(_encode(schema.RedactedOut(block.data)), keep=kept)
+                sealed = schema.RedactedOut(carry.pack(block.protocol, block.item_id, block.data))
+                return out + self._whole_block(_encode(sealed), keep=self._context.reasoning == "native")
             case "opaque":
                 return out + self._whole_block(block.data.encode(), keep=block.protocol == NAME)
             case _:
@@ -225,11 +225,12 @@ class Encoder:
         return opening + self._delta(tag + event.text)
 
     def _on_signature(self, event: SignatureDelta) -> bytes:
-        if self._block is None or event.protocol != NAME or self._context.reasoning != "native":
+        if self._block is None or self._context.reasoning != "native":
             return b""
         opening = self._open_thinking()
         prefix = _DELTA % (self.index, b"signature_delta", b"signature")
-        return opening + prefix + _encode(event.signature) + _DELTA_END
+        signature = carry.pack(event.protocol, self._block.item_id, event.signature)
+        return opening + prefix + _encode(signature) + _DELTA_END
 
     def _on_arguments(self, event: ArgumentsDelta) -> bytes:
         if self._block is None or not self._block.custom:

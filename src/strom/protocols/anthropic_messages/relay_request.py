@@ -2,7 +2,8 @@
 
 The model is replaced, top-level nulls are left out, `stream` is what the gateway wants upstream. Messages stay byte for
 byte, so signatures and cache prefixes hold, but for what the API refuses: tool ids with illegal characters (as other
-providers give them out, and they stay in the history) are mapped, and thinking blocks without a signature are left out.
+providers give them out, and they stay in the history) are mapped, and thinking blocks without a signature, or with that of
+another maker, are left out.
 Source: protocol-facts.md rules 15 and 6.3; anthropic API errors "String should match pattern", "Invalid signature".
 """
 
@@ -13,14 +14,17 @@ from msgspec import Raw
 
 from strom.core import ids
 from strom.core.messages import Message, Request, ThinkingPart, ToolCallPart, ToolResultPart
-from strom.protocols.anthropic_messages import schema
+from strom.protocols.anthropic_messages import carry, schema
 from strom.protocols.anthropic_messages.encode_request import HEADERS, PATH, encode_request
+from strom.protocols.anthropic_messages.reader import NAME
 from strom.protocols.codec import Target, UpstreamCall
 from strom.wire.splice import join, split
 
 _LIST = msgspec.json.Decoder(list[Raw])
 _ID = msgspec.json.Decoder(str)
 _TYPED = msgspec.json.Decoder(schema.Typed)
+_SEALS = {"thinking": "signature", "redacted_thinking": "data"}
+_FOREIGN_SEAL = b'"' + carry.MARK.encode()
 _ID_MEMBERS = {"tool_use": "id", "tool_result": "tool_use_id"}
 
 
@@ -54,7 +58,7 @@ def _needs_repair(message: Message) -> bool:
                 if ids.to_legal(call_id) != call_id:
                     return True
             case ThinkingPart():
-                if not part.signature and not part.encrypted:
+                if part.origin != NAME or not (part.signature or part.encrypted):
                     return True
             case _:
                 pass
@@ -83,8 +87,11 @@ def _repair_blocks(blocks: list[bytes], where: str, dropped: list[str]) -> list[
     kept: list[bytes] = []
     for block in blocks:
         kind = _TYPED.decode(block).type
-        if kind == "thinking" and split(block).get("signature", b'""') in (b'""', b"null"):
+        seal = split(block).get(_SEALS[kind], b'""') if kind in _SEALS else b""
+        if seal in (b'""', b"null"):
             dropped.append(f"{where} thinking (unsigned)")
+        elif seal.startswith(_FOREIGN_SEAL):
+            dropped.append(f"{where} thinking (another maker's)")
         else:
             kept.append(_with_legal_id(block, _ID_MEMBERS.get(kind)))
     return kept

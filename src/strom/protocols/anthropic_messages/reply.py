@@ -23,7 +23,7 @@ from strom.core.messages import (
     ToolCallPart,
 )
 from strom.core.usage import estimate_tokens
-from strom.protocols.anthropic_messages import schema
+from strom.protocols.anthropic_messages import carry, schema
 from strom.protocols.anthropic_messages.decoder import Decoder
 from strom.protocols.anthropic_messages.encoder import NAME, THINK_CLOSE, THINK_OPEN, message_id
 from strom.protocols.anthropic_messages.errors import decode_stream_error
@@ -130,10 +130,9 @@ def _thinking(part: ThinkingPart, reasoning: str) -> list[schema.BlockOut]:
         return [schema.TextOut(THINK_OPEN + part.text + THINK_CLOSE)]
     if reasoning != "native":
         return []
-    own = part.origin == NAME
     if part.encrypted:
-        return [schema.RedactedOut(part.encrypted)] if own else []
-    signature = part.signature if own else ""
+        return [schema.RedactedOut(carry.pack(part.origin, part.item_id, part.encrypted))]
+    signature = carry.pack(part.origin, part.item_id, part.signature) if part.signature else ""
     return [schema.ThinkingOut(part.text, signature)] if part.text or signature else []
 
 

@@ -82,6 +82,8 @@ class _RequestEncoder:
         self._put_extras(members)
         self._name_losses()
         members.setdefault("store", False)
+        if self._returns_seals(members.get("reasoning")):
+            members["include"] = ["reasoning.encrypted_content"]
         members["stream"] = self._target.stream
         return members
 
@@ -116,6 +118,10 @@ class _RequestEncoder:
             wire["summary"] = summary
         return wire or None
 
+    def _returns_seals(self, reasoning: Wire | None) -> bool:
+        """Whether encrypted reasoning is of use: what is not stored there lives on only if the client sends it back."""
+        return self._request.protocol == "anthropic" and reasoning is not None and reasoning.get("effort") != "none"
+
     def _text(self) -> Wire | None:
         wire: Wire = {}
         if self._request.response_format is not None:
@@ -140,7 +146,7 @@ class _RequestEncoder:
 
     def _put_extras(self, members: Wire) -> None:
         if not self._native:
-            self._dropped.extend(name for name, _ in self._request.extras)
+            self._dropped.extend(self._request.lost_extras())
             return
         for name, value in self._request.extras:
             if name not in ("text", "reasoning"):
