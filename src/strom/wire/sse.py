@@ -80,12 +80,10 @@ class SseParser:
 
     @property
     def pending_line(self) -> bytes:
-        """The one short line that has come whole of an event that is not closed yet; b"" when that is not all there is."""
-        buffer = self._buffer
-        if not 0 < len(buffer) <= _SHORT_LINE_BYTES or buffer[-1] not in b"\r\n":
-            return b""
-        line = bytes(buffer).rstrip(b"\r\n")
-        return b"" if b"\n" in line or b"\r" in line else line
+        """The first line of an event that is not closed yet, when it is short and has come whole; else b""."""
+        head = bytes(self._buffer[:_SHORT_LINE_BYTES])
+        ends = [at for at in (head.find(b"\n"), head.find(b"\r")) if at >= 0]
+        return head[: min(ends)] if ends else b""
 
     def _trim_start(self, data: bytes) -> bytes:
         if self._swallow_lf and data:

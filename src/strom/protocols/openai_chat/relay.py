@@ -33,7 +33,7 @@ from strom.protocols.openai_chat.schema import (
     is_chunk,
     tells_error,
 )
-from strom.protocols.openai_chat.stream import DONE, KEEP_ALIVE_MODEL, is_sentinel, undecodable, unfinished
+from strom.protocols.openai_chat.stream import KEEP_ALIVE_MODEL, is_end, is_sentinel, undecodable, unfinished
 from strom.protocols.openai_chat.usage import to_usage
 from strom.protocols.openai_chat.weights import weigh
 from strom.wire.splice import join
@@ -151,7 +151,7 @@ class ChatRelay:
             return came.raw if _is_comment(came.raw) else b""
         if not data or data.isspace():
             return b""
-        if data.strip() == DONE:
+        if is_end(data):
             return self._end(came.raw if came.raw == DONE_FRAME else DONE_FRAME)
         if came.event == b"error":
             return self._stop(error_in_frame(data))

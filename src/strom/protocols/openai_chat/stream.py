@@ -88,7 +88,7 @@ class ChatDecoder:
         data = frame.data
         if not data or data.isspace():
             return
-        if data.strip() == DONE:
+        if is_end(data):
             self._assembler.out.append(self._end())
             return
         try:
@@ -136,6 +136,12 @@ class ChatDecoder:
     def _take_events(self) -> list[Event]:
         events, self._assembler.out = self._assembler.out, []
         return events
+
+
+def is_end(data: bytes) -> bool:
+    """The sentinel as an event. Its line is proof as soon as it is there: what may follow in the same event is nothing."""
+    head = data.lstrip()
+    return head.startswith(DONE) and not head[len(DONE) :].partition(b"\n")[0].strip()
 
 
 def is_sentinel(line: bytes) -> bool:
