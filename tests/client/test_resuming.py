@@ -13,7 +13,7 @@ from strom.client.async_model import AsyncModel
 from strom.client.events import StreamCompleted, StreamContent, StreamError, StreamEvent
 from strom.client.resuming import NOT_KEPT
 from strom.transport.memory import MemoryClient, MemoryUpstream
-from strom.transport.types import TransportFailure
+from strom.transport.types import Headers, Origin, OutgoingRequest, TransportFailure
 from tests.client.rig import DONE, NDJSON, SSE, content, finish
 
 CUT = TransportFailure("cut", "reset", sent=True)
@@ -229,3 +229,60 @@ async def test_lines_are_counted() -> None:
 async def _whole(model: AsyncModel) -> tuple[str, int | None]:
     reply = await model.complete("hi", resume=True)
     return reply.text, reply.metadata.resumed
+
+
+async def test_an_end_by_close_proves_nothing() -> None:
+    rig = Rig()
+    (await rig.begin(numbered(1, 2))).end(delimited_by_close=True)
+    again = await rig.sent(2)
+    again.response(200, KEPT)
+    again.end(numbered(3, 5))
+    assert ((await rig.end()).metadata.resumed, rig.text) == (1, "one two three")
+
+
+async def test_the_last_line_may_lack_its_end() -> None:
+    rig = Rig()
+    (await rig.begin(numbered(1, 5)[:-2])).end()
+    assert isinstance(await rig.end(), StreamCompleted)
+
+
+async def test_a_slow_reader_is_slow_after_a_break_too() -> None:
+    client, state = MemoryClient(), resuming.Resuming()
+    receiver = Receiver()
+    request = OutgoingRequest("POST", "/v1/chat/completions?x=1", [(b"content-type", b"application/json")], b"{}")
+    exchange = state.over(client).send(Origin("http", "h", 1), request, receiver, connect_timeout_s=1)
+    client.sent[0].response(200, KEPT)
+    client.sent[0].read(numbered(1, 1))
+    exchange.pause_reading()
+    client.sent[0].fail(CUT)
+    await until(lambda: len(client.sent) == 2)
+    again = client.sent[1]
+    assert (again.paused, again.request.target, again.request.headers) == (
+        True,
+        f"/v1/streams/{STREAM}",
+        [(b"last-event-id", b"1")],
+    )
+    exchange.resume_reading()
+    assert not again.paused
+    again.response(200, KEPT)
+    again.end(numbered(2, 5))
+    assert receiver.told == ["200", *FRAMES[:1], b"".join(FRAMES[1:]), "end"]
+
+
+class Receiver:
+    def __init__(self) -> None:
+        self.told: list[str | bytes] = []
+
+    def on_response(self, status: int, headers: Headers) -> None:
+        self.told.append(str(status))
+
+    def on_body(self, data: bytes) -> None:
+        self.told.append(data)
+
+    def on_read_end(self) -> None: ...
+
+    def on_end(self, *, delimited_by_close: bool) -> None:
+        self.told.append("end")
+
+    def on_failure(self, failure: TransportFailure) -> None:
+        self.told.append("failure")

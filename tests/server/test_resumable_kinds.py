@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from strom.core.access import KeySettings
 from strom.core.errors import InvalidStreamEvent
+from strom.server.resumable import StreamLimits
 from strom.server.resumable.numbering import numbering
+from strom.server.resumable.peers import make_ear
 from strom.shared.streams import home_of, new_home, new_id, protocol_of
 from strom.transport.memory import MemoryExchange
 from strom.upstreams.settings import ProviderSettings
@@ -183,3 +185,41 @@ async def test_a_call_may_take_the_way_to_write_once() -> None:
     assert exchange.body_out == b"data: 1\n\n"  # without a call there is nothing to keep
     kept, path = rig.begin(*"abcdefgh")
     assert kept.body_out == (await rig.open(path)).body_out == numbered(*map(chunk, "abcdefgh"))
+
+
+async def test_a_reader_at_another_replica_keeps_it_alive() -> None:
+    rig = ResumableRig(limits=StreamLimits(grace_s=60))
+    exchange, path = rig.begin("a")
+    hear = make_ear(rig.streams)
+    stream_id = path.rpartition("/")[2]
+    exchange.disconnect()
+    for _ in range(4):
+        rig.clock.advance(50)
+        hear("read", stream_id)
+    assert not rig.upstream.aborted
+    rig.clock.advance(61)
+    assert rig.upstream.aborted
+    hear("read", "unknown")
+
+
+async def test_another_replica_cancels() -> None:
+    rig = ResumableRig()
+    exchange, path = rig.begin("a")
+    hear = make_ear(rig.streams)
+    hear("nonsense", path.rpartition("/")[2])
+    assert not rig.upstream.aborted
+    hear("cancel", path.rpartition("/")[2])
+    assert rig.upstream.aborted
+    assert b"cancelled the stream" in exchange.body_out
+    assert (await rig.open(path)).status == 404
+
+
+async def test_a_frame_that_never_ends_ends_the_stream() -> None:
+    rig = ResumableRig()
+    exchange, _ = rig.begin("a")
+    stream = next(iter(rig.streams._streams.values()))
+    stream._number = numbering(b"text/event-stream", 100).feed
+    stream.take(b"data: " + b"x" * 300)
+    assert rig.upstream.aborted
+    assert exchange.state == "finished"
+    assert rig.record.status == "failed"

@@ -101,7 +101,7 @@ class KeptStream:
             self.stop(error)
             return
         if remarks:
-            for reader in self._readers:
+            for reader in self._readers.copy():
                 reader.remark(remarks)
         if frames:
             self._keep(frames)
