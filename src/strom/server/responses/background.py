@@ -51,6 +51,8 @@ class Job:
     def __init__(self, jobs: Jobs, owner: str, head: RequestHead, body: bytes) -> None:
         self._jobs = jobs
         self._owner = owner
+        self.body = body
+        """The request: the call lets go of its exchange's own once tokens flow."""
         self.exchange = DetachedExchange(head, body, self)
         self.stream: BackgroundStream | None = None
         self.refused: tuple[int, Headers, bytes] | None = None
@@ -203,7 +205,7 @@ class Jobs:
             self._check.cancel()
 
     def _put(self, job: Job, running_until: float | None) -> None:
-        now, response, body = self._services.wall(), job.kept.response, job.exchange.body
+        now, response, body = self._services.wall(), job.kept.response, job.body
         state = StoredResponse(job.place, response, created_at=now, background=True, running_until=running_until)
         self._archive.post(partial(keep, state, body), len(response) + len(body))
 
