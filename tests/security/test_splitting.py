@@ -113,7 +113,7 @@ async def test_a_backends_broken_header_breaks_its_answer_alone(value: bytes, tm
 async def test_a_backends_headers_are_not_passed_on(tmp_path: Path) -> None:
     lines = [
         b"Set-Cookie: a=b",
-        b"Server: secret/1",
+        b"Server: inner/1",
         b"X-Own: sent",
         b"Access-Control-Allow-Origin: *",
         b"Location: http://b",
