@@ -40,15 +40,14 @@ limits = {{ {limits} }}
 """
 
 
-def serve(
-    stack: ExitStack, folder: Path, origin: Upstream, *arguments: str, limits: str = f"requests_per_minute = {LIMIT}",
-    shared: str = "memory://", on_failure: str = "closed",
-) -> Gateway:  # fmt: skip
+LIMITED = {"limits": f"requests_per_minute = {LIMIT}", "shared": "memory://", "on_failure": "closed"}
+
+
+def serve(stack: ExitStack, folder: Path, origin: Upstream, *arguments: str, **more: str) -> Gateway:
+    """`more`: what stands in the configuration in place of LIMITED."""
     folder.mkdir(exist_ok=True)
     config = folder / "strom.toml"
-    config.write_text(
-        CONFIG.format(folder=folder, shared=shared, on_failure=on_failure, port=origin.port, limits=limits)
-    )
+    config.write_text(CONFIG.format(folder=folder, port=origin.port, **{**LIMITED, **more}))
     return stack.enter_context(gateway(folder, "--config", str(config), *arguments, CALLER_KEY=KEY))
 
 

@@ -18,21 +18,27 @@ NOW = datetime(2026, 11, 18, 12, tzinfo=UTC).timestamp()  # a Wednesday
 DAY = 86_400.0
 
 
-def call(number: int, key: str | None, model: str, days_ago: float, amount: float, currency: str = "EUR") -> CallRecord:
+def call(key: str | None, model: str, days_ago: float, amount: float, currency: str = "EUR") -> CallRecord:
     cost = Cost(amount, currency, amount, 0.0)
+    started_at = NOW - days_ago * DAY
     return CallRecord(
-        f"t{number}", "completed", NOW - days_ago * DAY, key_name=key, model_requested=model, cost_estimate=cost
+        f"t{started_at}{model}{key}{currency}",
+        "completed",
+        started_at,
+        key_name=key,
+        model_requested=model,
+        cost_estimate=cost,
     )
 
 
 CALLS = [
-    call(1, "ci", "m", 0, 0.1),
-    call(2, "ci", "gpt-4", 0.1, 0.2),
-    call(3, "ci", "m", 0.2, 5.0, "USD"),
-    call(4, "ci", "m", 1, 0.4),  # yesterday
-    call(5, "ci", "x", 4, 0.8),  # last week
-    call(6, None, "m", 0, 1.6),
-    call(7, "ci", "m", 20, 3.2),  # last month
+    call("ci", "m", 0, 0.1),
+    call("ci", "gpt-4", 0.1, 0.2),
+    call("ci", "m", 0.2, 5.0, "USD"),
+    call("ci", "m", 1, 0.4),  # yesterday
+    call("ci", "x", 4, 0.8),  # last week
+    call(None, "m", 0, 1.6),
+    call("ci", "m", 20, 3.2),  # last month
 ]
 
 

@@ -23,6 +23,7 @@ Held = tuple[Scope, Level, int]
 """A scope, what it has given, and the tokens reserved there for one call."""
 MAX_IDLE = 100_000
 """Scopes that are kept; beyond it, those that say nothing are forgotten."""
+IDLE_MS = 600_000
 
 
 class MemoryLimiter:
@@ -32,6 +33,7 @@ class MemoryLimiter:
         self._clock = clock
         self._calendar = Calendar(wall)
         self._levels: dict[str, Level] = {}
+        self._sweep_at = MAX_IDLE
 
     def reserve(self, demand: Demand, then: Then) -> None:
         now_ms = int(self._clock() * 1000)
@@ -68,7 +70,7 @@ class MemoryLimiter:
     def _level(self, scope: Scope) -> Level:
         level = self._levels.get(scope.id)
         if level is None:
-            if len(self._levels) >= MAX_IDLE:
+            if len(self._levels) >= self._sweep_at:
                 self._forget_idle()
             level = self._levels[scope.id] = Level()
         if scope.budget and level.period != (period := self._calendar.start(scope.per)):
@@ -76,8 +78,13 @@ class MemoryLimiter:
         return level
 
     def _forget_idle(self) -> None:
-        busy = {name: level for name, level in self._levels.items() if level.taken or level.spent or level.tokens}
-        self._levels = busy
+        """What is so old is full again. Not before the table has doubled, if nearly all of it is in use."""
+        old_ms = int(self._clock() * 1000) - IDLE_MS
+        kept = {
+            name: level for name, level in self._levels.items() if level.taken or level.spent or level.at_ms > old_ms
+        }
+        self._levels = kept
+        self._sweep_at = max(MAX_IDLE, 2 * len(kept))
 
     def settled(self, held: list[Held], charge: Charge) -> None:
         now_ms = int(self._clock() * 1000)
