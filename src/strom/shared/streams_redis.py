@@ -243,11 +243,12 @@ class RedisMirror:
 
     async def _listen(self) -> None:
         away, key, last = failures(), asked_key(self._home), b"0-0"
+        soon = asyncio.get_running_loop().call_soon  # a defect in what is done does not end the listening
         while True:
             try:
                 for entry, fields in await _entries(self._client, key, last):
                     last = entry
-                    self._serve(fields.get(b"task", b"").decode(), fields.get(b"id", b"").decode())
+                    soon(self._serve, fields.get(b"task", b"").decode(), fields.get(b"id", b"").decode())
             except away:
                 await asyncio.sleep(RETRY_S)
 
