@@ -13,8 +13,11 @@ import pytest
 
 from strom.core.errors import ConfigError, GatewayError
 from strom.core.record import CallRecord
+from strom.stores import postgres
 from strom.stores.memory import MemoryStore
 from strom.stores.records import RecordFilter, RecordStore
+from strom.stores.responses import Place, ResponseLimits
+from strom.stores.table import open_response_store
 from tests.stores.kinds import NEVER_S, sql_reader, sql_store, sqlite_url
 
 Make = Callable[[], RecordStore]
@@ -193,6 +196,46 @@ def test_one_impossible_value_costs_one_record(path: Path) -> None:
     assert ids(store) == ["t003", "t000"]
     assert store.lost == 2
     store.close()
+
+
+def test_a_name_that_postgresql_cannot_hold_costs_no_record(postgres_store: str, tmp_path: Path) -> None:
+    """A client may put anything into its model's name."""
+    store = sql_store(postgres_store, tmp_path / "journals", interval_s=NEVER_S)
+    odd, impossible = call(1), call(2)
+    odd.model_requested = "a\0b"
+    impossible.usage.input_tokens = 2**80
+    for record in (call(0), odd, impossible, call(3)):
+        store.put(record)
+    assert store.flush(10)
+    assert ids(store) == ["t003", "t001", "t000"]
+    assert store.get("t001") == odd
+    assert store.lost == 1
+    store.close()
+
+
+def test_a_postgresql_that_cut_its_connections_is_asked_again(
+    postgres_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    monkeypatch.setattr(postgres, "IDLE_S", 0.0)
+    store = sql_store(postgres_store, tmp_path / "journals", interval_s=0.05)
+    kept = open_response_store(postgres_store, ResponseLimits())
+    store.put(call(1))
+    assert store.flush(10)
+    for number in (2, 3):
+        with psycopg.connect(postgres_store, autocommit=True) as other:
+            query = (
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = %s"
+            )
+            assert len(other.execute(query, ["stores"]).fetchall()) >= 3
+        assert store.get("t001") == call(1)
+        assert kept.get(Place("anna", "none")) is None
+        store.put(call(number))
+        assert store.flush(10)
+    assert store.lost == 0
+    assert ids(store) == ["t003", "t002", "t001"]
+    store.close()
+    kept.close()
 
 
 def test_many_threads_may_put_and_read(path: Path) -> None:
