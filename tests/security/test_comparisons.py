@@ -18,7 +18,9 @@ from strom.core.errors import AuthError
 from strom.policies.auth import KeyRing
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "strom"
-SECRET = re.compile(r"(^|_)(secret|digest|password|passphrase|credential|api_key|sha256|bearer)(_|s?$)")
+WORDS = "secret|digest|password|passphrase|credential|api_key|sha256|bearer"
+SECRET = re.compile(rf"(^|_)({WORDS})(_|s?$)")
+MENTIONS = re.compile(rf"({WORDS}).* [!=]= | [!=]= .*({WORDS})")
 HARMLESS = {
     "local/weights.py": "the digest of a downloaded file, which everybody may know",
     "shared/mapped.py": "the digest of a counter's name in memory that only this gateway's processes share",
@@ -34,7 +36,10 @@ def named_like_a_secret(node: ast.AST) -> bool:
 
 def suspicious(path: Path) -> list[int]:
     found = []
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    text = path.read_text("utf-8")
+    if not MENTIONS.search(text):
+        return []
+    for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.Eq | ast.NotEq):
             continue
         sides = [node.left, *node.comparators]

@@ -9,8 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 WATCH = """
 import json, os, sys
@@ -43,25 +41,23 @@ def run(tmp_path: Path, *command: str, **more: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_start_in_a_world_without_a_network(tmp_path: Path) -> None:
+def without_network() -> list[str]:
+    """What runs a Python program where loopback is all there is; as it is, where no such place can be made."""
     unshare, ip = shutil.which("unshare"), shutil.which("ip")
     if unshare is None or ip is None or subprocess.run([unshare, "-n", "true"], check=False).returncode:
-        pytest.skip("no network namespace can be made here")
-    inside = f'{ip} link set lo up && exec "$0" -c "$1"'
-    told = run(tmp_path, unshare, "-n", "sh", "-c", inside, sys.executable, ASK)
-    assert "listens on http://127.0.0.1:" in told
-    assert "\n200\n" in told
-    assert "ended 0" in told
+        return [sys.executable, "-c"]
+    return [unshare, "-n", "sh", "-c", f'{ip} link set lo up && exec "$0" -c "$1"', sys.executable]
 
 
-def test_a_start_calls_nobody_but_its_backend(tmp_path: Path) -> None:
+def test_a_start_needs_nobody_and_calls_nobody(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(WATCH)
     seen = tmp_path / "seen"
     seen.touch()
-    told = run(
-        tmp_path, sys.executable, "-c", ASK, PYTHONPATH=f"{tmp_path}:{ROOT / 'src'}", CALLS_SEEN=str(seen)
-    )  # the client in ASK is seen too: it asks loopback
+    told = run(tmp_path, *without_network(), ASK, PYTHONPATH=f"{tmp_path}:{ROOT / 'src'}", CALLS_SEEN=str(seen))
+    assert "listens on http://127.0.0.1:" in told
+    assert "\n200\n" in told
     assert "ended 0" in told
+    # The client in ASK is seen too: it asks loopback.
     calls = [json.loads(line) for line in seen.read_text().splitlines()]
     assert calls, "the watch does not work"
     for event, arguments in calls:
