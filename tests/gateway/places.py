@@ -44,11 +44,11 @@ class Field:
         *,
         settings: CallSettings | None = None,
     ) -> None:
-        self.clock = FakeClock()
+        clock = self.clock = FakeClock()
         self.client = MemoryClient()
         self.records = Records()
         self.services = Services(
-            self.client, self.records, settings or CallSettings(), self.clock, wall=lambda: 1.7e9 + self.clock.now
+            self.client, self.records, settings or CallSettings(), self.clock, wall=lambda: 1.7e9 + clock.now
         )
         self.board = Board(self.clock.time, draw=lambda: 0.5)
         self.services.health = self.board

@@ -64,6 +64,15 @@ def test_a_good_look_invites_a_trial_and_no_more() -> None:
     assert kept.condition(A).circuit == "half-open"
 
 
+def test_a_good_look_says_nothing_of_what_looks_do_not_show() -> None:
+    kept, _ = board()
+    for _ in range(2):
+        kept.began(A)
+        kept.ended(A, TimedOut("x"), None)
+    kept.looked(A, None)
+    assert kept.condition(A).circuit == "open"
+
+
 def test_bad_looks_open() -> None:
     kept, _ = board()
     kept.looked(A, Unreachable("x"))

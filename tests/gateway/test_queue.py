@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 
 import pytest
@@ -13,8 +14,10 @@ from strom.core.errors import Overloaded, StromError
 from strom.gateway.plan import Endpoint
 from strom.gateway.queue import Place, Queues, take_place
 from strom.gateway.services import CallSettings
+from strom.transport.types import TransportFailure
 from tests.gateway.places import Field, model, place
 from tests.gateway.rig import PATHS, FakeClock
+from tests.gateway.test_call_ends import calls_alive
 from tests.gateway.test_call_fallback import check
 
 FRONTS = sorted(PATHS)
@@ -163,6 +166,43 @@ def test_a_stopped_process_tells_those_who_wait() -> None:
         call.stop()
     assert waiting.status == 503
     assert not field.services.running
+
+
+def end_somehow(end: str) -> None:
+    field = busy(queue=1)
+    waiting = field.call()
+    match end:
+        case "answered":
+            field.answer(0)
+            field.answer(1)
+        case "left":
+            waiting.disconnect()
+        case "late":
+            field.clock.advance(41)
+        case "full":
+            field.call()
+        case _:
+            for call in list(field.services.running):
+                call.stop()
+    for sent in field.client.sent:
+        sent.fail(TransportFailure("cut", "", sent=True))
+    if end == "full":
+        waiting.disconnect()
+    field.clock.forget()
+    for sent in field.client.sent:
+        del sent.receiver  # the transport's tie to the attempt, which a real connection cuts itself
+
+
+@pytest.mark.parametrize("end", ["answered", "left", "late", "full", "stopped"])
+def test_no_call_that_waited_stays_in_memory(end: str) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        before = calls_alive()
+        end_somehow(end)
+        assert calls_alive() == before
+    finally:
+        gc.enable()
 
 
 @given(st.lists(st.sampled_from(["enter", "leave first", "leave last", "wait"]), max_size=60), st.integers(1, 3))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
-from strom.core.errors import StromError
+from strom.core.errors import ProviderAuthError, StromError, Unreachable
 from strom.gateway.breaker import Breaker, judge
 from strom.gateway.health import Circuit, Condition
 from strom.gateway.plan import Endpoint
@@ -32,6 +32,7 @@ class Standing:
         "first_token_ms",
         "in_flight",
         "last_error",
+        "looks_tell",
         "measured_at",
         "used_at",
     )
@@ -46,6 +47,8 @@ class Standing:
         self.measured_at = 0.0
         self.used_at = float("-inf")
         self.last_error: str | None = None
+        self.looks_tell = False
+        """Whether a look would show that what was wrong last is so no more."""
 
 
 class Board:
@@ -79,13 +82,15 @@ class Board:
         self._rate(standing, error, now)
 
     def looked(self, endpoint: Endpoint, error: StromError | None) -> None:
-        """The end of a look at an endpoint. A good one proves that it lives, not that it can answer: it invites a trial."""
+        """The end of a look at an endpoint. A good one proves that it lives and takes our key, not that it can answer: where
+        that was what was wrong, it invites a trial."""
         standing = self._standings.get(endpoint.id) or self._meet(endpoint)
         now = self._time()
-        if error is None:
-            standing.breaker.invite_trial(now)
-        else:
+        if error is not None:
             self._rate(standing, error, now)
+            standing.looks_tell = True
+        elif standing.looks_tell:
+            standing.breaker.invite_trial(now)
 
     def keep(self, endpoints: Iterable[Endpoint]) -> None:
         """Forget all others, and those that now stand for another place."""
@@ -163,5 +168,6 @@ class Board:
         if verdict != "neutral":
             standing.last_error = error.code
             standing.faults += verdict != "busy"
+            standing.looks_tell = isinstance(error, Unreachable | ProviderAuthError)
             self._troubled.add(standing.endpoint.id)
         standing.breaker.end(verdict, now, retry_after_s=error.retry_after_s, draw=self._draw())

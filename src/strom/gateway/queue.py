@@ -19,6 +19,7 @@ from strom.gateway.plan import Endpoint
 Ready = Callable[[StromError | None], None]
 """Told once that the wait is over: None, the place is granted; else why there will be none."""
 MEAN_WEIGHT = 0.2
+"""Of the newest time that a place was held, in the mean that advice on waiting is made from."""
 LONGEST_ADVICE_S = 60.0
 
 
@@ -29,6 +30,10 @@ class Clock(Protocol):
     def time(self) -> Callable[[], float]: ...
 
     def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
+
+
+def _nobody(refusal: StromError | None) -> None:
+    pass
 
 
 class Unsent:
@@ -74,6 +79,7 @@ class Place(Unsent):
     def leave(self) -> None:
         """What was granted is free again, and who waited waits no longer. Nothing the second time."""
         state, self._state = self._state, "left"
+        self.ready = _nobody  # it knows the call that knows this place
         self._stop_timer()
         if state == "waiting":
             self._line.waiting.remove(self)
@@ -142,8 +148,9 @@ class Line:
 
     def _late(self, place: Place) -> None:
         refusal = self._refusal("queue_timeout", f"had no free place within {self.endpoint.queue_timeout_s:g} s")
+        ready = place.ready
         place.leave()
-        place.ready(refusal)
+        ready(refusal)
 
     def _refusal(self, code: str, what: str) -> Overloaded:
         limit = self.endpoint.max_concurrent or 1
