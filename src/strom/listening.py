@@ -23,6 +23,9 @@ ADMIN_HOST = "127.0.0.1"
 _OTHER_DESCRIPTORS = 256
 """Files, pools, the loop's own: what a process opens besides one descriptor for a client and one for its upstream."""
 
+_WORTH_A_WORD = 0.9
+"""Below this part of the connections that were asked for."""
+
 
 def server_limits(settings: Settings) -> ServerLimits:
     server = settings.server
@@ -77,6 +80,7 @@ class Ports:
         self.warnings: list[str] = []
         if fitting < limits.max_connections:
             limits = msgspec.structs.replace(limits, max_connections=fitting)
+        if fitting < _WORTH_A_WORD * server.max_connections:
             self.warnings.append(f"the limit on open files leaves room for {fitting} connections (ulimit -n)")
         self._server = server
         self._listener = Listener(front.handle, limits, admits)
