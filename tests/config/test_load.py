@@ -175,7 +175,7 @@ def test_variables_name_the_store_and_the_file(tmp_path: Path) -> None:
 
 def test_a_provider_may_be_a_name_and_a_kind(tmp_path: Path) -> None:
     settings = load(tmp_path, '[[providers]]\nname = "o"\nkind = "ollama"')
-    quirks = Quirks(tool_choice=False, reasoning_field="reasoning", media_urls=False)
+    quirks = Quirks(tool_choice=False, reasoning_field="reasoning", media_urls=False, prefill=True)
     expected = ProviderSettings("o", "ollama", "ollama", "http://127.0.0.1:11434", quirks=quirks)
     assert settings.providers["o"] == expected
 

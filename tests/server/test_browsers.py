@@ -30,6 +30,9 @@ def asked(*headers: tuple[bytes, bytes], host: bytes = b"127.0.0.1:8080", method
         b"[::1]:8080",
         b"192.168.1.5:8080",
         b"localhost.",
+        b"strom",
+        b"host.docker.internal:8080",
+        b"mini.local",
     ],
 )
 def test_names_that_are_of_this_machine(host: bytes) -> None:
@@ -47,7 +50,7 @@ def test_names_that_are_of_this_machine(host: bytes) -> None:
         b"",
         b":8080",
         b"[",
-        b"a:b:c",
+        b"evil.localx",
     ],
 )
 def test_names_that_point_here_and_should_not(host: bytes) -> None:

@@ -50,7 +50,7 @@ class BrowserRules:
     def _check_host(self, value: bytes) -> None:
         assert self._hosts is not None
         name = _host_name(value)
-        if not (_is_here(name) or _is_address(name) or name in self._hosts):
+        if not (_is_here(name) or _is_address(name) or _is_private(name) or name in self._hosts):
             raise PermissionDenied(
                 f"This gateway does not go by the name {name[:200]!r}. If it should, add the name to [server] allowed_hosts."
             )
@@ -92,6 +92,14 @@ def _is_here(name: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def _is_private(name: str) -> bool:
+    """A name that no public site can have: of one label (a container's, a machine's), or below a reserved suffix.
+
+    Source: RFC 6762 section 3 (local); the ICANN Board's resolution of 2024-07-29 (internal).
+    """
+    return bool(name) and ("." not in name or name.endswith((".local", ".internal")))
 
 
 def _is_address(name: str) -> bool:
