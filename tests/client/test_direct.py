@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import socket
 import threading
 import time
@@ -227,3 +229,14 @@ def test_the_limit_between_two_frames_holds_in_the_fast_path() -> None:
             strom.Model("m", base_url=url, timeouts=timeouts).complete("x")
         assert time.monotonic() - started < 1.5
     assert caught.value.metadata.text == "aaaa"  # type: ignore[attr-defined]  # it is a StreamFailed as well
+
+
+@pytest.mark.parametrize("prompt", ["late", "hang"])
+def test_ctrl_c_ends_a_read_and_closes_the_connection(backend: Loopback, prompt: str) -> None:
+    stream = strom.Model("m", base_url=backend.url).stream(prompt)
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        list(stream)
+    assert stream.ended
+    assert stream.failure is None
+    backend.wait_until(lambda: backend.open == 0)
