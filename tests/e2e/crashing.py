@@ -65,10 +65,11 @@ class Load:
 
 
 def kill_gateway(folder: Path, after_s: float, store_url: str | None = None) -> Outcome:
-    """One process, killed; its store is opened by the next one."""
+    """One process, killed so long after its first calls; its store is opened by the next one."""
     url = store_url or f"sqlite:///{folder / 'strom.db'}"
     with upstream() as backend, gateway(folder, "--backend", _address(backend), STROM_STORE_URL=url) as running:
         load = Load(running.url)
+        _wait_for_calls(backend)
         time.sleep(after_s)
         running.process.kill()
         running.wait()
@@ -84,6 +85,7 @@ def kill_worker(folder: Path, after_s: float) -> Outcome:
     arguments = ("--workers", "2", "--backend")
     with upstream() as backend, gateway(folder, *arguments, _address(backend), STROM_STORE_URL=url) as running:
         load = Load(running.url)
+        _wait_for_calls(backend)
         time.sleep(after_s)
         worker = workers(running)[0]
         os.kill(worker, signal.SIGKILL)
@@ -127,6 +129,14 @@ def workers(running: Gateway) -> list[int]:
     """The processes that serve."""
     own = running.process.pid
     return [int(pid) for pid in Path(f"/proc/{own}/task/{own}/children").read_text().split()]
+
+
+def _wait_for_calls(backend: Upstream) -> None:
+    """However slow the machine is, there is something to lose."""
+    deadline = time.monotonic() + 20
+    while len(backend.requests) < CLIENTS:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def _wait_for_another(running: Gateway, dead: int) -> None:

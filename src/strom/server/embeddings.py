@@ -15,6 +15,7 @@ from strom.core.errors import BadRequest, Cancelled, GatewayError, StromError, T
 from strom.core.record import Attempt, CallRecord, RecordError, RecordUsage, UsageParts
 from strom.gateway.accounts import cost, milliseconds, outcome_of
 from strom.gateway.admitting import Taken
+from strom.gateway.callers import describe_caller
 from strom.gateway.failures import attribute
 from strom.gateway.fetch import fetch
 from strom.gateway.gateway import Gateway
@@ -55,6 +56,7 @@ class Embedder:
         front = FRONTS[exchange.head.path]
         services = self._gateway.services
         record = CallRecord(services.new_trace_id(), started_at=services.wall(), protocol_in=front.protocol)
+        describe_caller(record, exchange.head, keep_peer=services.settings.keep_peer)
         codec = self._gateway.codecs[front.protocol]
         taken = Taken()
         try:
