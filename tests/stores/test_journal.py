@@ -132,7 +132,7 @@ def test_the_next_start_takes_over_what_a_killed_process_left(tmp_path: Path) ->
     assert (lost.status, lost.fault, lost.error, lost.key_name) == ("failed", "gateway", LOST, "ci")
     assert lost.ended_at is not None
     store.close()
-    assert files(tmp_path / "strom.db.calls") == []
+    assert files(tmp_path / "strom.calls") == []
 
 
 def test_the_calls_of_a_living_process_are_left_alone(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_what_the_database_has_settled_stays(tmp_path: Path) -> None:
     done = CallRecord("t1", "completed", 1.0, 2.0)
     store.put(done)
     store.close()
-    journal = Journal(tmp_path / "strom.db.calls")
+    journal = Journal(tmp_path / "strom.calls")
     journal.write("t1", encode(msgspec.structs.replace(done, status="started")))
     journal.close()
     again = sql_store(sqlite_url(path))
@@ -175,7 +175,7 @@ def test_what_is_committed_leaves_the_journal(tmp_path: Path) -> None:
         record.status = "completed"
         store.put(record)
     assert store.flush(20)
-    (file,) = files(tmp_path / "strom.db.calls")
+    (file,) = files(tmp_path / "strom.calls")
     content = file.read_bytes()
     assert all(content[at : at + 2] == b"\0\0" for at in range(0, len(content), SLOT_BYTES))
     store.close()

@@ -48,8 +48,8 @@ class SqliteDialect:
 
     @property
     def journals(self) -> Path:
-        """The folder beside the file in which processes keep their journals."""
-        return self.path.with_name(self.path.name + ".calls")
+        """The folder beside the file in which processes keep their journals: strom.calls for strom.db."""
+        return self.path.with_name(self.path.name.removesuffix(".db") + ".calls")
 
     def connect(self) -> Connection:
         connection = sqlite3.connect(self.path, timeout=_OPENING_S, check_same_thread=False)
