@@ -190,9 +190,9 @@ def test_any_request(members: dict[str, Any], items: list[dict[str, Any]]) -> No
 def seconds(run: Callable[[int], None], size: int) -> float:
     best = float("inf")
     for _ in range(3):
-        begun = time.perf_counter()
+        begun = time.process_time()
         run(size)
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, time.process_time() - begun)
     return best
 
 

@@ -326,3 +326,30 @@ class TestEnds:
         out, relay = relay_frames(*plain(), request=request(max_output_tokens=3))
         assert grammar.read(out)
         assert any("output limit" in note for note in relay.evidence.notes)
+
+
+def test_items_are_counted_from_nought_by_one() -> None:
+    """transformers serve 5.24 gives a call and the empty message behind it one index, 1; openai-python fails on that."""
+    call = {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "c1",
+        "name": "f",
+        "arguments": "{}",
+        "status": "completed",
+    }
+    message = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": []}
+    frames = [
+        event("response.created", response=response("in_progress")),
+        event("response.output_item.added", output_index=1, item={**call, "arguments": ""}),
+        event("response.function_call_arguments.done", item_id="fc_1", output_index=1, arguments="{}", name="f"),
+        event("response.output_item.done", output_index=1, item=call),
+        event("response.output_item.added", output_index=1, item=message),
+        event("response.output_item.done", output_index=1, item=message),
+        event("response.completed", response=response("completed", output=[message, call])),
+    ]
+    out, relay = relay_frames(*frames)
+    told = [data_of(frame) for frame in split_frames(out) if b'"output_index"' in frame]
+    indices = {each["item_id"] if "item_id" in each else each["item"]["id"]: each["output_index"] for each in told}
+    assert indices == {"fc_1": 0, "msg_1": 1}
+    assert relay.evidence.tool_calls == 1

@@ -57,6 +57,7 @@ class Relay:
         "_object",
         "_out",
         "_parser",
+        "_places",
         "_quick",
         "_reader",
         "_shown",
@@ -70,6 +71,7 @@ class Relay:
         self._parser = SseParser(quirks.max_frame_bytes)
         self._reader = StreamReader(quirks, limit)
         self._shown = Shown(context.reply_id)
+        self._places = repair.Places()
         self._object: ResponseObject | None = None
         self._next = 0  # the client's next sequence number
         self._expected = 0  # the upstream's
@@ -182,6 +184,7 @@ class Relay:
         for kind, members in events:
             out.append(event_frame(kind, self._next, members))
             self._next += 1
+            self._places.added += kind == b"response.output_item.added"
         return b"".join(out)
 
     def _close(self, output: list[Raw], status: str) -> bytes:
@@ -213,6 +216,9 @@ class Relay:
         self._next += 1
         begins = self._begun(wire) if wire.type in repair.BEGINNINGS else None
         filled = self._filled(wire)
+        index = self._places.index_for(wire)
+        if index is not None:
+            filled["output_index"] = Raw(b"%d" % index)
         if wire.type == "response.output_item.done" and present(wire.item):
             self._items.append(single_line(bytes(filled.get("item", wire.item))))
         named = frame.event == wire.type.encode()

@@ -1,9 +1,9 @@
 """Repairs single frames of a relayed stream that break the protocol's rules; every other member stays as it came.
 
-Rules: the `event:` line names the type; `sequence_number` counts from 0 by one; part events say which item and part
-they are for; lifecycle events carry a whole Response object; the terminal one has the output that was streamed and
-full usage. llama.cpp leaves out numbers and indices, transformers the event lines. Clients that need them:
-openai-python reads output_index, content_index and logprobs of every delta, opencode repeats a request without end
+Rules: the `event:` line names the type; `sequence_number` counts from 0 by one, as does the output_index of items; part
+events say which item and part they are for; lifecycle events carry a whole Response object; the terminal one has the output
+that was streamed and full usage. llama.cpp leaves out numbers and indices, transformers the event lines. Clients that need
+them: openai-python reads output_index, content_index and logprobs of every delta, opencode repeats a request without end
 when usage is null.
 Source: protocol-facts.md sections 0, 2.2, 2.3; recordings xllamacpp/responses_stream,
 transformers_tiny/responses_stream.
@@ -13,7 +13,17 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from strom.protocols.openai_responses.schema import FrameIn, Loose, members_of, number, object_of, present, word
+from strom.protocols.openai_responses.schema import (
+    ITEM_ID,
+    FrameIn,
+    Loose,
+    members_of,
+    number,
+    object_of,
+    present,
+    read,
+    word,
+)
 
 _PART_EVENTS = (
     "output_text.delta",
@@ -47,6 +57,32 @@ _DEMANDED = (
     "tools",
 )
 BEGINNINGS = frozenset(("response.created", "response.queued", "response.in_progress"))
+
+
+class Places:
+    """Which output_index each item has: they count from 0 by one. transformers gives two items one index, and none 0, where a
+    tool is called (seen with 5.24); openai-python then looks for an item that is not there. `added`: items told so far."""
+
+    __slots__ = ("_by_id", "added")
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, int] = {}
+        self.added = 0
+
+    def index_for(self, wire: FrameIn) -> int | None:
+        """The index the event must have, when it has another one; items without an id are left alone."""
+        if wire.type not in _OF_AN_ITEM:
+            return None
+        identity = word(wire.item_id)
+        if wire.type in _ITEMS:
+            is_item = bytes(wire.item).startswith(b"{")
+            identity = word(read(ITEM_ID, wire.item).id) if is_item else ""
+        if wire.type == "response.output_item.added":
+            if identity:
+                self._by_id[identity] = self.added
+            self.added += 1
+        place, told = self._by_id.get(identity), number(wire.output_index)
+        return place if told is not None and place != told else None
 
 
 def missing(wire: FrameIn) -> bool:
