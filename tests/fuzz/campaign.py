@@ -13,8 +13,11 @@ import msgspec
 from tests.fuzz.corpus import Answer, load_answers, load_requests
 from tests.fuzz.judges import JUDGES
 from tests.fuzz.mutations import mutate, pieces_of
+from tests.fuzz.surfaces import SURFACES, make_data
 
-TARGETS = tuple(JUDGES)
+CODECS = tuple(JUDGES)
+PARSERS = tuple(SURFACES)
+TARGETS = CODECS + PARSERS
 SLOW_S, SLOW_S_PER_BYTE = 0.5, 60e-6
 """CPU time that an input may take: a hundred times what is usual, and linear in its length."""
 
@@ -22,6 +25,7 @@ SLOW_S, SLOW_S_PER_BYTE = 0.5, 60e-6
 class Input(msgspec.Struct, frozen=True):
     target: str
     protocol: str
+    """"" for what is no codec."""
     pieces: list[bytes]
     draw_seed: str
     """Of what the judge draws: the protocol in front, the status."""
@@ -35,21 +39,20 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Campaign:
-    def __init__(self, seed: int, targets: tuple[str, ...] = TARGETS) -> None:
+    def __init__(self, seed: int, targets: tuple[str, ...] = CODECS) -> None:
         self.seed = seed
         self.counts: Counter[str] = Counter()
         self.size_bytes = 0
-        answers, requests = load_answers(), load_requests()
-        streams = [answer for answer in answers if answer.streamed and answer.data]
-        wholes = [answer for answer in answers if not answer.streamed and answer.data]
-        pools = {"decoder": streams, "relay": streams, "reply": wholes, "request": requests}
-        self._pools = {target: _by_protocol(pools[target]) for target in targets}
+        self._targets = targets
+        # Streams are what this is for: four of five inputs, where all codecs are asked for.
+        self._weights = [4 if target in ("decoder", "relay") else 1 for target in targets]
+        self._pools = _pools(targets) if set(targets) & set(CODECS) else {}
 
     def make(self, number: int) -> Input:
         draw = random.Random(f"{self.seed}:{number}")
-        # Streams are what this is for: four of five inputs, where all targets are asked for.
-        weights = [4 if target in ("decoder", "relay") else 1 for target in self._pools]
-        target = draw.choices(list(self._pools), weights)[0]
+        target = draw.choices(self._targets, self._weights)[0]
+        if target in SURFACES:
+            return Input(target, "", pieces_of(make_data(SURFACES[target], draw), draw), f"{self.seed}:{number}:judge")
         pools = self._pools[target]
         protocol = draw.choice(list(pools))
         others = pools[draw.choice(list(pools))]
@@ -59,24 +62,42 @@ class Campaign:
     def run(self, numbers: Iterator[int]) -> Iterator[Finding]:
         for number in numbers:
             each = self.make(number)
-            self.counts[f"{each.target} {each.protocol}"] += 1
+            self.counts[f"{each.target} {each.protocol}".strip()] += 1
             self.size_bytes += sum(map(len, each.pieces))
             what = judge(each)
             if what:
                 yield Finding(number, each, what)
 
 
+_warm: set[str] = set()
+"""Targets that have been judged once: what is made at the first time does not count as slow."""
+
+
 def judge(each: Input) -> str:
     """What is broken, "" when nothing is."""
     begun = time.process_time()
     try:
-        JUDGES[each.target](each.protocol, each.pieces, random.Random(each.draw_seed))
+        draw = random.Random(each.draw_seed)
+        if each.target in SURFACES:
+            SURFACES[each.target].judge(each.pieces, draw)
+        else:
+            JUDGES[each.target](each.protocol, each.pieces, draw)
     except Exception as error:  # noqa: BLE001 - to find exceptions is what this is for
         frames = traceback.extract_tb(error.__traceback__)
         place = next((frame for frame in reversed(frames) if "strom" in frame.filename), frames[-1])
         return f"{type(error).__name__}: {str(error)[:200]} ({place.filename.rpartition('/')[2]}:{place.lineno})"
     taken, allowed = time.process_time() - begun, SLOW_S + SLOW_S_PER_BYTE * sum(map(len, each.pieces))
-    return f"slow: {taken:.2f} s of {allowed:.2f} s" if taken > allowed else ""
+    is_warm = each.target in _warm
+    _warm.add(each.target)
+    return f"slow: {taken:.2f} s of {allowed:.2f} s" if taken > allowed and is_warm else ""
+
+
+def _pools(targets: tuple[str, ...]) -> dict[str, dict[str, list[Answer]]]:
+    answers, requests = load_answers(), load_requests()
+    streams = [answer for answer in answers if answer.streamed and answer.data]
+    wholes = [answer for answer in answers if not answer.streamed and answer.data]
+    pools = {"decoder": streams, "relay": streams, "reply": wholes, "request": requests}
+    return {target: _by_protocol(pools[target]) for target in targets if target in pools}
 
 
 def _by_protocol(answers: list[Answer]) -> dict[str, list[Answer]]:

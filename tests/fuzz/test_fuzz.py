@@ -15,13 +15,15 @@ import pytest
 
 from strom.protocols.codec import Quirks
 from strom.protocols.table import CODECS
-from tests.fuzz.campaign import Campaign, Finding, judge
+from tests.fuzz.campaign import Campaign, Finding, Input, judge
 from tests.fuzz.contexts import make_context
 from tests.fuzz.corpus import load_answers
 from tests.fuzz.mutations import mutate
+from tests.fuzz.surfaces import SURFACES
 from tests.recordings import recordings_root
 
 INPUTS = 500
+PARSER_INPUTS = 100
 SEED = 20
 KEPT = sorted((Path(__file__).parent / "kept").glob("*.json"))
 LINEAR_SEEDS = range(3)
@@ -39,6 +41,16 @@ def test_new_inputs() -> None:
     findings = list(campaign.run(iter(range(INPUTS))))
     assert [(finding.number, finding.what) for finding in findings] == []
     assert len(campaign.counts) == 16, "not every target and protocol had its turn"
+
+
+@pytest.mark.parametrize("target", SURFACES)
+def test_no_parser_gives_way(target: str) -> None:
+    """Its seeds as they are, byte by byte too, and some damaged ones."""
+    for seed in SURFACES[target].seeds:
+        for pieces in ([seed], [seed[at : at + 1] for at in range(len(seed))] if len(seed) < 1000 else []):
+            assert judge(Input(target, "", pieces, "seed")) == "", seed
+    findings = list(Campaign(SEED, (target,)).run(iter(range(PARSER_INPUTS))))
+    assert [(finding.number, finding.what) for finding in findings] == []
 
 
 @pytest.mark.parametrize("protocol", CODECS)

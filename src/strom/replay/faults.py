@@ -21,6 +21,7 @@ from strom.core.errors import StromError
 CUTS = ("close", "reset", "half")
 _FAULT = re.compile(r"(?P<name>[a-z-]+)(?:@(?P<place>[^=]*))?(?:=(?P<value>.*))?")
 _MAX_BYTES = 1 << 30
+_FOR_EVER = -1.0
 
 
 class BadFault(StromError):
@@ -45,7 +46,7 @@ class Fault(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         place = "" if self.place is None else f"@{self.place.count}{'t' if self.place.in_tokens else ''}"
-        return f"{self.name}{place}" + ("" if self.value is None else f"={self.value}")
+        return f"{self.name}{place}" + ("" if self.value in (None, _FOR_EVER) else f"={self.value}")
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -89,7 +90,7 @@ _STATUS = "a status, 400 to 599"
 FAULTS: dict[str, _Kind] = {
     "cut": _Kind("the connection ends there", _cut, "close", "close, reset or half", place="needed"),
     "stall": _Kind(
-        "silence, then it goes on; without seconds for ever", _number(0, 86400), -1.0, _SECONDS, place="needed"
+        "silence, then it goes on; without seconds for ever", _number(0, 86400), _FOR_EVER, _SECONDS, place="needed"
     ),
     "trickle": _Kind(
         "one byte at a time from there on", _number(0, 86400_000), 0.0, "milliseconds between bytes", place="optional"

@@ -53,13 +53,12 @@ def encode_query(query: Query) -> dict[str, str]:
 def parse_instant(text: str, param: str) -> float:
     """Unix seconds. Raises BadRequest; a time without a zone is UTC."""
     try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        instant = datetime.fromisoformat(text)
-        return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
+        try:
+            return datetime.fromtimestamp(float(text), UTC).timestamp()
+        except ValueError:
+            instant = datetime.fromisoformat(text)
+            return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError, OSError):  # also for a number that is no time, or that no calendar holds
         raise BadRequest(f"{param}: expected a time like 2026-03-01T12:00:00Z, or Unix seconds", param=param) from None
 
 

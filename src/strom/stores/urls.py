@@ -77,7 +77,7 @@ def _postgres(target: str) -> StoreUrl:
         database = urlsplit(target).path.strip("/")
     except ValueError:
         database = ""
-    if not database or "/" in database:
+    if not database or "/" in database or "@" in database:  # with a slash too many, a password
         raise ConfigError("expected postgresql://user@host/database")
     return StoreUrl("postgresql", target=target)
 

@@ -82,9 +82,13 @@ def _split(text: str) -> tuple[SplitResult, int | None]:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise ConfigError(
-            f"no valid URL: {'port out of range or no number' if 'ort' in str(error) else error}"
-        ) from None
+        # What the library says of a host may quote a password that stands before it.
+        what = (
+            "port out of range or no number"
+            if str(error).startswith("Port ")
+            else "its host is no name and no IPv4 or IPv6 address"
+        )
+        raise ConfigError(f"no valid URL: {what}") from None
     if port == 0:
         raise ConfigError("no valid URL: port out of range or no number")
     return parts, port
