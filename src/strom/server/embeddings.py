@@ -112,6 +112,7 @@ class Embedder:
     ) -> EmbeddingReply | bytes:
         clock = self._gateway.services.clock
         started, hop = clock.time(), FIRST
+        self._gateway.services.begin(record)
         while True:
             endpoint = plan.endpoints[hop.at]
             attempt = Attempt(endpoint.id, endpoint.upstream.region)
