@@ -58,15 +58,19 @@ class BreakingLine:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             head = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"content-length: (\d+)", head)
+            head = re.sub(rb"\r\nconnection: [^\r\n]*", b"", head).replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
             there_writer.write(head + (await reader.readexactly(int(length[1])) if length else b""))
             left = self._draw.randrange(800, self._longest_bytes)
             while left > 0 and (data := await there_reader.read(min(left, 777))):
                 writer.write(data)
                 await writer.drain()
                 left -= len(data)
+            if left > 0:
+                writer.close()  # that was all of it
         self.breaks += 1
         there_writer.transport.abort()
-        writer.transport.abort()
+        if not writer.is_closing():
+            writer.transport.abort()
 
 
 async def test_the_library_goes_on_by_itself() -> None:
