@@ -131,9 +131,9 @@ def test_of_two_that_want_one_name_at_once_one_gets_it(store: KeyStore, url: str
 
 
 def test_keys_outlive_the_process_that_made_them(url: str, store: KeyStore) -> None:
-    if isinstance(store, MemoryKeys):
-        pytest.skip("memory keeps nothing")
+    """Except in memory, which keeps nothing."""
     add(store, "a")
     other = open_key_store(url)
-    assert [found.name for found in other.snapshot().keys] == ["a"]
+    kept = [] if isinstance(store, MemoryKeys) else ["a"]
+    assert [found.name for found in other.snapshot().keys] == kept
     other.close()
