@@ -11,7 +11,7 @@ import pytest
 
 from strom.core.errors import ConfigError
 from strom.core.record import CallRecord
-from strom.stores.journal import CHUNK_SLOTS, SLOT_BYTES, SUFFIX, Journal, left_behind
+from strom.stores.journal import CHUNK_SLOTS, LARGE_BYTES, SMALL_BYTES, SUFFIX, Journal, left_behind
 from strom.stores.recovery import LOST, settled
 from strom.stores.rows import encode
 from tests.stores.kinds import sql_store, sqlite_url
@@ -43,9 +43,9 @@ def read(path: Path) -> list[bytes] | None:
 
 
 def abandon(journal: Journal) -> Path:
-    """As if its process had died: the lock goes, the file stays."""
-    path = files(journal.folder)[0]
+    """As if its process had died: the lock goes, the one file that holds something stays."""
     journal.close()
+    (path,) = files(journal.folder)
     return path
 
 
@@ -84,7 +84,7 @@ def test_it_grows_and_has_an_end(tmp_path: Path) -> None:
     assert done == [True] * 2 * CHUNK_SLOTS + [False, False]
     journal.free("t7")
     assert journal.write("new", b"y")
-    assert not journal.write("long", b"x" * SLOT_BYTES)
+    assert not journal.write("long", b"x" * LARGE_BYTES)
     found = read(abandon(journal))
     assert found is not None
     assert len(found) == 2 * CHUNK_SLOTS
@@ -93,16 +93,29 @@ def test_it_grows_and_has_an_end(tmp_path: Path) -> None:
 def test_a_record_that_has_no_room_leaves_the_earlier_one(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.write("a", b"begun")
-    assert not journal.write("a", b"x" * SLOT_BYTES)
+    assert not journal.write("a", b"x" * LARGE_BYTES)
     assert read(abandon(journal)) == [b"begun"]
 
 
 def test_a_living_process_keeps_its_journal(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.write("a", b"x")
-    assert read(files(tmp_path)[0]) is None
-    assert len(files(tmp_path)) == 1
+    assert [read(path) for path in files(tmp_path)] == [None, None]
+    assert len(files(tmp_path)) == 2
     journal.close()
+
+
+def test_a_large_record_and_a_small_one(tmp_path: Path) -> None:
+    """Under way a call needs little room, settled more; killed between the two it is the settled one."""
+    journal = Journal(tmp_path)
+    large = b"l" * (LARGE_BYTES - 2)
+    journal.write("a", b"begun")
+    journal.write("a", large)
+    journal.write("b", b"s" * (SMALL_BYTES - 2))
+    journal.close()
+    first, second = files(tmp_path)
+    assert read(first) == [large]
+    assert read(second) == [b"s" * (SMALL_BYTES - 2)]
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
@@ -175,7 +188,7 @@ def test_what_is_committed_leaves_the_journal(tmp_path: Path) -> None:
         record.status = "completed"
         store.put(record)
     assert store.flush(20)
-    (file,) = files(tmp_path / "strom.calls")
-    content = file.read_bytes()
-    assert all(content[at : at + 2] == b"\0\0" for at in range(0, len(content), SLOT_BYTES))
+    for file, size in zip(files(tmp_path / "strom.calls"), (LARGE_BYTES, SMALL_BYTES), strict=True):
+        content = file.read_bytes()
+        assert all(content[at : at + 2] == b"\0\0" for at in range(0, len(content), size))
     store.close()

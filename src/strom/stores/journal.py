@@ -1,8 +1,9 @@
 """The write-ahead journal: what a process has taken in and its store has not committed yet outlives the process.
 
-One file per process, mapped into memory, written without fsync: what stands in a mapped page survives the death of the process
-(`kill -9`, out of memory), though not that of the machine. The file is a row of slots, each a length and then a record as JSON.
-A call's record is written when it begins, again when it settles, and freed when the store has committed it.
+Two files per process, mapped into memory, written without fsync: what stands in a mapped page survives the death of the process
+(`kill -9`, out of memory), though not that of the machine. A file is a row of slots, each a length and then a record as JSON.
+One has small slots, for calls under way, which may be many for long; the other has large ones, for calls that have settled. A
+call's record is written when it begins, again when it settles, and freed when the store has committed it.
 
 Invariants: a slot is never overwritten while it counts, and its length is written last and cleared first, so that a slot holds
 a whole record or none; the newer record of a call stands before the older one is freed. A process holds a lock on its file as
@@ -23,75 +24,34 @@ from pathlib import Path
 
 from strom.core.errors import ConfigError
 
-SLOT_BYTES = 2048
+SMALL_BYTES = 512
+LARGE_BYTES = 2048
 CHUNK_SLOTS = 1024
 MAX_CHUNKS = 64
-"""65,536 calls under way or not committed yet, in at most 128 MiB."""
+"""65,536 calls of either kind, in at most 32 and 128 MiB."""
 SUFFIX = ".calls"
 _LENGTH = struct.Struct("<H")
 _set_length = _LENGTH.pack_into
-_CHUNK_BYTES = SLOT_BYTES * CHUNK_SLOTS
 _HEAD = _LENGTH.size
-_ROOM = SLOT_BYTES - _HEAD
-Slot = tuple[mmap.mmap, int]
-"""A piece of the file, and where in it."""
+_SMALL_ROOM = SMALL_BYTES - _HEAD
+_LARGE_ROOM = LARGE_BYTES - _HEAD
 
 
-class Journal:
-    """Its owner sees to it that one thread at a time is in here."""
+class _Slots:
+    """A file of slots of one size. `free`: pieces of it, and where in them nothing stands."""
 
-    def __init__(self, folder: Path, *, max_chunks: int = MAX_CHUNKS) -> None:
-        """Raises ConfigError when the folder cannot be written."""
-        self.folder = folder
+    __slots__ = ("_chunk_bytes", "_chunks", "_file", "_max_chunks", "_path", "_slot_bytes", "free")
+
+    def __init__(self, folder: Path, name: str, slot_bytes: int, max_chunks: int) -> None:
+        self._slot_bytes = slot_bytes
+        self._chunk_bytes = slot_bytes * CHUNK_SLOTS
         self._max_chunks = max_chunks
         self._chunks: list[mmap.mmap] = []
-        self._free: list[Slot] = []
-        self._slots: dict[str, Slot] = {}
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._path, self._file = _create(folder)
-            self._grow()
-        except OSError as error:
-            raise ConfigError(
-                f"calls under way cannot be noted in {folder} ({os.strerror(error.errno or 0)}): "
-                "journal_dir in [store] names another folder"
-            ) from None
+        self.free: list[tuple[mmap.mmap, int]] = []
+        self._path, self._file = _create(folder, f"{name}-{slot_bytes}")
+        self._grow()
 
-    def write(self, trace_id: str, record: bytes) -> bool:
-        """Note a call's record in place of its earlier one. False: there is no room, and the earlier one stays."""
-        length, free, slots = len(record), self._free, self._slots
-        if length > _ROOM or not (free or self._try_to_grow()):
-            return False
-        slot = free.pop()
-        chunk, at = slot
-        chunk[at + _HEAD : at + _HEAD + length] = record
-        _set_length(chunk, at, length)
-        before = slots.get(trace_id)
-        slots[trace_id] = slot
-        if before is not None:
-            _set_length(*before, 0)
-            free.append(before)
-        return True
-
-    def free(self, trace_id: str) -> None:
-        """The store has it."""
-        slot = self._slots.pop(trace_id, None) if self._file >= 0 else None
-        if slot is not None:
-            _set_length(*slot, 0)
-            self._free.append(slot)
-
-    def close(self) -> None:
-        """The file stays only if something in it is not in the store: the next opener takes that over."""
-        if self._file < 0:
-            return
-        for chunk in self._chunks:
-            chunk.close()
-        if not self._slots:
-            self._path.unlink(missing_ok=True)
-        os.close(self._file)
-        self._file = -1
-
-    def _try_to_grow(self) -> bool:
+    def try_to_grow(self) -> bool:
         if len(self._chunks) >= self._max_chunks:
             return False
         try:
@@ -100,17 +60,82 @@ class Journal:
             return False
         return True
 
+    def close(self, *, keep: bool) -> None:
+        for chunk in self._chunks:
+            chunk.close()
+        if not keep:
+            self._path.unlink(missing_ok=True)
+        os.close(self._file)
+
     def _grow(self) -> None:
-        start = len(self._chunks) * _CHUNK_BYTES
-        _reserve(self._file, start, _CHUNK_BYTES)
-        chunk = mmap.mmap(self._file, _CHUNK_BYTES, offset=start)
+        start = len(self._chunks) * self._chunk_bytes
+        _reserve(self._file, start, self._chunk_bytes)
+        chunk = mmap.mmap(self._file, self._chunk_bytes, offset=start)
         self._chunks.append(chunk)
-        self._free.extend((chunk, at) for at in range(_CHUNK_BYTES - SLOT_BYTES, -1, -SLOT_BYTES))
+        self.free.extend((chunk, at) for at in range(self._chunk_bytes - self._slot_bytes, -1, -self._slot_bytes))
 
 
-def _create(folder: Path) -> tuple[Path, int]:
+Slot = tuple[mmap.mmap, int, _Slots]
+
+
+class Journal:
+    """Its owner sees to it that one thread at a time is in here."""
+
+    def __init__(self, folder: Path, *, max_chunks: int = MAX_CHUNKS) -> None:
+        """Raises ConfigError when the folder cannot be written."""
+        self.folder = folder
+        self._slots: dict[str, Slot] = {}
+        self._closed = False
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            name = f"{os.getpid()}-{secrets.token_hex(4)}"
+            self._small = _Slots(folder, name, SMALL_BYTES, max_chunks)
+            self._large = _Slots(folder, name, LARGE_BYTES, max_chunks)
+        except OSError as error:
+            raise ConfigError(
+                f"calls under way cannot be noted in {folder} ({os.strerror(error.errno or 0)}): "
+                "journal_dir in [store] names another folder"
+            ) from None
+
+    def write(self, trace_id: str, record: bytes) -> bool:
+        """Note a call's record in place of its earlier one. False: there is no room, and the earlier one stays."""
+        length, slots = len(record), self._slots
+        kind = self._small if length <= _SMALL_ROOM else self._large
+        if length > _LARGE_ROOM or not (kind.free or kind.try_to_grow()):
+            return False
+        chunk, at = kind.free.pop()
+        chunk[at + _HEAD : at + _HEAD + length] = record
+        _set_length(chunk, at, length)
+        before = slots.get(trace_id)
+        slots[trace_id] = (chunk, at, kind)
+        if before is not None:
+            _give_back(before)
+        return True
+
+    def free(self, trace_id: str) -> None:
+        """The store has it."""
+        slot = None if self._closed else self._slots.pop(trace_id, None)
+        if slot is not None:
+            _give_back(slot)
+
+    def close(self) -> None:
+        """A file stays only if something in it is not in the store: the next opener takes that over."""
+        if self._closed:
+            return
+        self._closed = True
+        kinds = {id(kind) for _, _, kind in self._slots.values()}
+        for kind in (self._small, self._large):
+            kind.close(keep=id(kind) in kinds)
+
+
+def _give_back(slot: Slot) -> None:
+    chunk, at, kind = slot
+    _set_length(chunk, at, 0)
+    kind.free.append((chunk, at))
+
+
+def _create(folder: Path, name: str) -> tuple[Path, int]:
     """The file gets its name when it is locked: before that nobody may take it for a dead process's."""
-    name = f"{os.getpid()}-{secrets.token_hex(4)}"
     hidden, path = folder / f".{name}", folder / f"{name}{SUFFIX}"
     file = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -145,7 +170,7 @@ def left_behind(path: Path) -> Iterator[list[bytes] | None]:
         if not _is_dead(file, path):
             yield None
             return
-        yield _records(file)
+        yield _records(file, _slot_bytes(path))
         path.unlink(missing_ok=True)
     finally:
         os.close(file)
@@ -159,12 +184,18 @@ def _is_dead(file: int, path: Path) -> bool:
         return False
 
 
-def _records(file: int) -> list[bytes]:
+def _slot_bytes(path: Path) -> int:
+    """Its name says it."""
+    told = path.name.removesuffix(SUFFIX).rpartition("-")[2]
+    return SMALL_BYTES if told == str(SMALL_BYTES) else LARGE_BYTES
+
+
+def _records(file: int, slot_bytes: int) -> list[bytes]:
     found: list[bytes] = []
     size = os.fstat(file).st_size
-    for start in range(0, size - SLOT_BYTES + 1, SLOT_BYTES):
-        slot = os.pread(file, SLOT_BYTES, start)
+    for start in range(0, size - slot_bytes + 1, slot_bytes):
+        slot = os.pread(file, slot_bytes, start)
         (length,) = _LENGTH.unpack_from(slot)
-        if 0 < length <= _ROOM:
+        if 0 < length <= slot_bytes - _HEAD:
             found.append(slot[_HEAD : _HEAD + length])
     return found

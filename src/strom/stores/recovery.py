@@ -28,6 +28,7 @@ LOST = RecordError(
 def recover(dialect: Dialect, connection: Connection, folder: Path) -> int:
     """How many calls were taken over. Raises what the dialect's errors name; then the journals stay for the next try."""
     taken = 0
+    # Of a process's two files the one with settled calls comes first: what it says of a call, the other cannot undo.
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         with left_behind(path) as found:
             if found is None:
