@@ -35,6 +35,18 @@ def test_no_byte_is_lost_or_added(chunks: list[bytes]) -> None:
     assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
 
 
+@pytest.mark.parametrize("size", range(1, 25))
+def test_the_limit_is_the_same_in_any_pieces(size: int) -> None:
+    longest, longer = b'{}\n{"a":1}\n{}\n', b'{}\n{"a":12}\n{}\n'
+    assert len(read(in_pieces(longest, size), NdjsonParser(8))[0]) == 3
+    with pytest.raises(InvalidStreamEvent):
+        read(in_pieces(longer, size), NdjsonParser(8))
+
+
+def in_pieces(body: bytes, size: int) -> list[bytes]:
+    return [body[at : at + size] for at in range(0, len(body), size)]
+
+
 @pytest.mark.parametrize("size", [1, 2, 4, 100])
 def test_a_bom_is_taken_away_once(size: int) -> None:
     body = BOM + b'{"a":1}\n' + BOM + b"\n"

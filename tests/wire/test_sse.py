@@ -85,6 +85,19 @@ def test_a_frame_over_the_limit() -> None:
         parser.feed(b"5")
 
 
+@pytest.mark.parametrize("step", range(1, 40))
+def test_the_limit_is_the_same_in_any_pieces(step: int) -> None:
+    longest, longer = b"data: 1\n\ndata: 1234567\n\n", b"data: 1\n\ndata: 12345678\n\n"
+    assert feed_in_steps(longest, step) == [b"1", b"1234567"]
+    with pytest.raises(InvalidStreamEvent):
+        feed_in_steps(longer, step)
+
+
+def feed_in_steps(body: bytes, step: int) -> list[bytes | None]:
+    parser = SseParser(max_frame_bytes=15)
+    return [frame.data for at in range(0, len(body), step) for frame in parser.feed(body[at : at + step])]
+
+
 PIECES = st.sampled_from(
     [b"data: a", b"data:b", b"event: e", b":c", b"\n", b"\r", b"\r\n", b"\n\n", b"id: 1", b"\xef\xbb\xbf", b"x"]
 )

@@ -30,13 +30,14 @@ class NdjsonParser:
         """Raises InvalidStreamEvent for a line over the limit."""
         if self._at_start:
             data = self._trim_start(data)
-        if not self._buffer and data.endswith(b"\n"):
+        if not self._buffer and data.endswith(b"\n") and len(data) <= self._max_line_bytes:
             if data.find(b"\n") == len(data) - 1:
                 return [data]  # one line: what most reads are
             return [line + b"\n" for line in data[:-1].split(b"\n")]
         self._buffer += data
         lines = self._take_lines()
-        if len(self._buffer) > self._max_line_bytes:
+        most = self._max_line_bytes
+        if len(self._buffer) > most or any(len(line) > most for line in lines):
             raise InvalidStreamEvent(f"The upstream sent a line of more than {self._max_line_bytes} bytes.")
         return lines
 

@@ -51,7 +51,7 @@ class SseParser:
         """Raises InvalidStreamEvent for a frame over the limit."""
         if self._at_start or self._swallow_lf:
             data = self._trim_start(data)
-        if not self._buffer and data.endswith(b"\n\n") and b"\r" not in data:
+        if not self._buffer and data.endswith(b"\n\n") and len(data) <= self._max_frame_bytes and b"\r" not in data:
             if data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2:
                 return [Frame(data[6:-2], b"", data)]  # one event, one line: what most reads are
             if data.startswith(b"event: "):  # or two
@@ -64,7 +64,8 @@ class SseParser:
                 return [_frame(block + b"\n\n") for block in data[:-2].split(b"\n\n")]
         self._buffer += data
         frames = self._take_frames()
-        if len(self._buffer) > self._max_frame_bytes:
+        most = self._max_frame_bytes
+        if len(self._buffer) > most or any(len(frame.raw) > most for frame in frames):
             raise InvalidStreamEvent(f"The upstream sent an event of more than {self._max_frame_bytes} bytes.")
         return frames
 
