@@ -66,6 +66,15 @@ def test_a_place_behind_the_end_is_the_end() -> None:
     assert script(stream(), "cut@99999").steps[-1] == Stop("close")
 
 
+@pytest.mark.parametrize("place", ["99999", "5t"])
+def test_a_body_of_known_length_is_broken_before_its_last_byte(place: str) -> None:
+    made = script(whole("hello"), f"cut@{place}")
+    assert len(sent(made.steps)) == made.length - 1
+    made = script(whole("hello"), f"stall@{place}")
+    assert isinstance(made.steps[-1], Send)
+    assert made.steps[-1].data == whole("hello").body[-1:]
+
+
 def test_stall() -> None:
     made = script(stream(), "stall@1t=2.5; stall@2t")
     assert [step for step in made.steps if isinstance(step, Pause)] == [Pause(2.5), Pause(None)]

@@ -95,7 +95,7 @@ def write_script(recording: Recording, faults: FaultSpec, rng: random.Random, *,
 def _read_body(recording: Recording, head: Head, faults: FaultSpec) -> _Body:
     """Frames are looked for only where a fault needs them."""
     data, content_type = recording.body, (head.header("content-type") or "").lower()
-    return _Body(data, content_type, frames(data, content_type) if faults else [])
+    return _Body(data, content_type, frames(data, content_type) if faults else [], _framing(head) == "length")
 
 
 def _framing(head: Head) -> Framing:
@@ -127,6 +127,8 @@ class _Body(msgspec.Struct, frozen=True):
     data: bytes
     content_type: str
     frames: list[Frame]
+    has_length: bool
+    """Its client knows where it ends: behind that, nothing can be broken anymore."""
 
     def offset(self, fault: Fault) -> int:
         place = fault.place
@@ -135,6 +137,10 @@ class _Body(msgspec.Struct, frozen=True):
         if place.in_tokens:
             return token_offset(self.frames, place.count, len(self.data))
         return min(place.count, len(self.data))
+
+    def breakable(self, offset: int) -> int:
+        """Where it can still be cut or stalled."""
+        return min(offset, max(0, len(self.data) - 1)) if self.has_length else offset
 
     @property
     def terminator(self) -> Frame | None:
@@ -157,9 +163,9 @@ def _edits(body: _Body, faults: FaultSpec, rng: random.Random) -> list[_Edit]:
             case "giant":
                 edits.append(_Edit(at, 0, Send(0.0, body.giant(fault.value))))
             case "stall":
-                edits.append(_Edit(at, 1, Pause(None if fault.value < 0 else fault.value)))
+                edits.append(_Edit(body.breakable(at), 1, Pause(None if fault.value < 0 else fault.value)))
             case "cut":
-                edits.append(_Edit(at, 2, Stop(fault.value)))
+                edits.append(_Edit(body.breakable(at), 2, Stop(fault.value)))
             case _:
                 pass  # trickle changes the writes, not the bytes
     last = body.terminator
