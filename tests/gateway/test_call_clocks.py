@@ -186,6 +186,17 @@ def test_a_slow_client_is_no_slow_upstream() -> None:
     assert ended(rig) == "throughput_timeout"
 
 
+def test_the_total_clock_runs_on_while_the_client_is_slow() -> None:
+    rig = Rig(timeouts=SomeTimeouts(idle_s=2, total_s=10))
+    exchange = streaming(rig)
+    exchange.pause()
+    rig.clock.advance(9)
+    assert exchange.state == "started"
+    rig.clock.advance(2.1)
+    assert rig.upstream().aborted
+    assert ended(rig) == "total_timeout"
+
+
 def test_heartbeats_reset_no_clock() -> None:
     rig = Rig(settings=BEAT, timeouts=SomeTimeouts(idle_s=25, total_s=1000))
     streaming(rig)

@@ -253,8 +253,25 @@ def test_a_client_that_never_reads_again_is_gone() -> None:
     rig.clock.advance(20)
     assert exchange.state == "aborted"
     assert rig.record.status == "cancelled"
+    assert rig.record.error is not None
+    assert rig.record.error.code == "slow_reader"
+    assert rig.record.fault == "client"
     assert rig.upstream().aborted
     assert rig.clock.armed == 0
+
+
+@pytest.mark.parametrize(("unread_s", "code"), [(10, "cancelled"), (300.5, "slow_reader")])
+def test_a_client_that_leaves_after_it_did_not_read(unread_s: float, code: str) -> None:
+    """The transport may drop it before the call looks."""
+    rig = Rig()
+    exchange = rig.call()
+    rig.upstream().response(200, SSE)
+    rig.upstream().read(ROLE, text("a"))
+    exchange.pause()
+    rig.clock.advance(unread_s)
+    exchange.disconnect()
+    assert rig.record.error is not None
+    assert rig.record.error.code == code
 
 
 def test_a_reload_does_not_change_a_running_call() -> None:

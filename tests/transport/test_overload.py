@@ -107,6 +107,33 @@ def test_an_answer_that_nobody_reads_is_dropped() -> None:
     assert wire.transport.aborted
 
 
+def test_an_answer_under_way_that_nobody_reads_is_dropped() -> None:
+    left: list[bool] = []
+    wire = Wire(ServerLimits(slow_reader_s=20), answer=lambda exchange: unending(wire, exchange, left))
+    wire.feed(GET)
+    wire.clock.advance(1000)
+    wire.connection.pause_writing()
+    wire.clock.advance(19)
+    wire.connection.resume_writing()
+    wire.clock.advance(1000)
+    wire.connection.pause_writing()
+    for _ in range(5):
+        wire.transport.unsent -= 16_000
+        wire.clock.advance(20)
+        assert not wire.transport.aborted
+    wire.clock.advance(61)
+    assert wire.transport.aborted
+    wire.connection.connection_lost(None)
+    assert left == [True]
+
+
+def unending(wire: Wire, exchange: Exchange, left: list[bool]) -> None:
+    wire.transport.unsent = 1_000_000
+    exchange.on_disconnect = lambda: left.append(True)
+    exchange.start(200, [])
+    exchange.write(b"x")
+
+
 @pytest.mark.parametrize("last", [GET, request(b"GET / HTTP/1.1", b"Connection: close")])
 def test_an_answer_that_is_read_slowly_is_not_cut(last: bytes) -> None:
     wire = Wire(ServerLimits(slow_reader_s=20, keep_alive_s=10), answer=lambda exchange: pausing(wire, exchange))

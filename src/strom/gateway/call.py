@@ -13,7 +13,6 @@ Rules: streams.md sections 2, 7, 8, 9.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 import msgspec
@@ -26,7 +25,7 @@ from strom.core.tool_names import ToolNameFilter
 from strom.gateway.accounts import describe_attempt, milliseconds
 from strom.gateway.attempt import UpstreamAttempt
 from strom.gateway.block import encode_block
-from strom.gateway.clocks import expired, upstream_deadline
+from strom.gateway.clocks import departure, expired, is_unread, upstream_deadline
 from strom.gateway.continuation import StoryPipe, go_on, make_story, may_continue
 from strom.gateway.failures import attribute
 from strom.gateway.filling import bring_up_to_date
@@ -38,6 +37,7 @@ from strom.gateway.pipes import FoldPipe, StreamPipe, TranscodePipe
 from strom.gateway.replying import make_context
 from strom.gateway.responses import passed_headers, respond_error, stream_headers, whole_headers
 from strom.gateway.services import Services
+from strom.gateway.timers import Handle
 from strom.gateway.waiting import COMMENTED, must_queue, rest, waiting_beat
 from strom.protocols.codec import Codec, StreamEncoder
 from strom.transport.types import Exchange
@@ -68,7 +68,6 @@ class Call:
         "_measured_at",
         "_output_sent",
         "_own_headers",
-        "_paused_at",
         "_settled",
         "_timer",
         "_timer_at",
@@ -86,6 +85,7 @@ class Call:
         "last_frame_at",
         "last_write_at",
         "past",
+        "paused_at",
         "plan",
         "record",
         "request",
@@ -129,14 +129,14 @@ class Call:
         self._error: StromError | None = None
         self._beats = self._held_size = self.seen_deltas = 0  # beats: heartbeats that the encoder wrote
         self._measured_at: float | None = None
-        self._paused_at: float | None = None
+        self.paused_at: float | None = None
         self._held: list[bytes] = []
         self.dispatched_at: float | None = None
         self.first_token_at: float | None = None
         self.last_frame_at = self.window_at = 0.0
         self.window_chars = 0  # from this count on, since window_at, the throughput is watched
         self.last_write_at = services.clock.time()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Handle | None = None
         self._timer_at = 0.0
         self.context = make_context(services, opening.incoming, self.record, self.input_estimate)
         self.context.block = self._block
@@ -444,7 +444,7 @@ class Call:
             return
         if self.attempt is not None:
             self.attempt.close()
-        self._settle(Cancelled("The client left."))
+        self._settle(departure(self))
 
     def _settle(self, error: StromError | None) -> None:
         """Once per call: what was really produced is recorded, nothing stays behind."""
@@ -536,17 +536,15 @@ class Call:
     def _strike(self) -> None:
         now, attempt = self.now(), self.attempt
         assert attempt is not None
-        if self.exchange.paused:  # the client is slow, not the upstream: its clock stands still
+        if self.exchange.paused:  # the client is slow, not the upstream
             self._hold_clocks(now)
-            if self._paused_at is not None and now - self._paused_at > self.settings.slow_reader_s:
-                self._client_left()
-                self.exchange.abort()
-        else:
-            error = expired(self, attempt, now)
-            if error is not None:
-                self.attempt_failed(attempt, error)
-            elif self._heartbeat_due() <= now:
-                self._beat()
+        if is_unread(self, now):
+            self._client_left()
+            self.exchange.abort()
+        elif (error := expired(self, attempt, now)) is not None:
+            self.attempt_failed(attempt, error)
+        elif self._heartbeat_due() <= now:
+            self._beat()
         if not self._settled and self._timer is None:
             self._arm()
 
@@ -572,7 +570,7 @@ class Call:
     # -- backpressure --
 
     def _client_slow(self) -> None:
-        self._paused_at = self.now()
+        self.paused_at = self.now()
         if self.attempt is not None and self.attempt.exchange is not None:
             self.attempt.exchange.pause_reading()
 

@@ -3,8 +3,9 @@
 connect      the transport's own (failures.py words it)
 first token  from the dispatch of an attempt to its first token-bearing frame
 idle         between frames that show progress; heartbeats show none
-throughput   characters of output in a window, from the first token on; not while the client is slow
-total        from the first dispatch of the call, retries and continuations included
+throughput   characters of output in a window, from the first token on
+total        from the first dispatch of the call, retries and continuations included; the only one that runs on while the
+             client is slow
 
 Pure functions over what the call has seen; the timer itself is the call's. Rules: streams.md sections 7 and 9.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strom.core.errors import StromError, TimedOut
+from strom.core.errors import Cancelled, StromError, TimedOut
 
 if TYPE_CHECKING:
     from strom.gateway.attempt import UpstreamAttempt
@@ -54,6 +55,8 @@ def expired(call: Call, attempt: UpstreamAttempt, now: float) -> StromError | No
         error = TimedOut(f"The call took longer than the {timeouts.total_s:g} s it may take.", code="total_timeout")
         error.retryable = False
         return error
+    if call.exchange.paused:
+        return None
     if _progress_deadline(call, attempt) <= now:
         return _no_progress(call, attempt)
     if not timeouts.min_chars_per_s or call.first_token_at is None:
@@ -86,3 +89,17 @@ def _no_progress(call: Call, attempt: UpstreamAttempt) -> StromError:
         limit = timeouts.first_token_s * call.settings.whole_reply_factor
         message = f"The backend {name!r} gave no reply within {limit:g} s; a streamed request shows progress sooner."
     return TimedOut(message, code="first_token_timeout")
+
+
+def is_unread(call: Call, now: float) -> bool:
+    """Whether the client has left what waits for it unread for as long as it may."""
+    since = call.paused_at
+    return call.exchange.paused and since is not None and now - since >= call.settings.slow_reader_s
+
+
+def departure(call: Call) -> Cancelled:
+    """What the record says of a client that is gone. A transport may lose patience with a reader before the call does."""
+    if is_unread(call, call.now()):
+        seconds = call.settings.slow_reader_s
+        return Cancelled(f"The client left its answer unread for {seconds:g} s and was dropped.", code="slow_reader")
+    return Cancelled("The client left.")

@@ -12,10 +12,11 @@ Invariants:
   the connection then lingers, reading and dropping a bounded amount for a bounded time, so that the answer is not lost
   to a reset.
 * While the client leaves more of the last answer unread than the high-water mark, no further request is handed over:
-  who pipelines and does not read cannot make answers pile up. He has `slow_reader_s`, and longer only while he reads on.
+  who pipelines and does not read cannot make answers pile up. He has `slow_reader_s`, and longer only while he reads on;
+  so has whoever does not read an answer under way, before he counts as gone.
 * A body has to come without long silence and, on the whole, at a minimum rate; all bodies together are bounded.
 * One timer per connection, re-armed only when it fires: it waits for the head, the next piece of a body, the next
-  request, or the end of lingering; never for the handler.
+  request, the end of lingering, or a reader; never for the handler.
 """
 
 from __future__ import annotations
@@ -164,10 +165,14 @@ class ServerConnection(asyncio.Protocol):
         self._paused = True
         if self._current is not None:
             self._current.writing_paused()
+        if self._current is not None:
+            self._unsent_bytes = self.transport.get_write_buffer_size()
+            self._wait(self._limits.slow_reader_s)
 
     def resume_writing(self) -> None:
         self._paused = False
         if self._current is not None:
+            self._deadline = _NEVER
             self._current.writing_resumed()
         elif self._ready is not None or not self._deaf:
             self._deadline = _NEVER
