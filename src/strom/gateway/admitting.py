@@ -16,6 +16,7 @@ from collections.abc import Callable
 from strom.core.errors import StromError
 from strom.core.record import CallRecord
 from strom.gateway.services import Clock
+from strom.gateway.timers import Handle
 from strom.policies.limit_headers import limit_headers
 from strom.policies.limits import charge_for, refusal_error
 from strom.policies.slowdown import Slowdown
@@ -46,7 +47,7 @@ class HeldAnswer:
         self._slowdown = slowdown
         self._exchange = exchange
         self._answer: Callable[[], None] | None = answer
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Handle | None = None
 
     def start(self, clock: Clock, delay_s: float) -> None:
         self._slowdown.held += 1

@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 from strom.core.errors import Overloaded, StromError
 from strom.gateway.plan import Endpoint
+from strom.gateway.timers import Handle
 
 Ready = Callable[[StromError | None], None]
 """Told once that the wait is over: None, the place is granted; else why there will be none."""
@@ -29,7 +30,8 @@ class Clock(Protocol):
     @property
     def time(self) -> Callable[[], float]: ...
 
-    def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
+    @property
+    def call_at(self) -> Callable[[float, Callable[[], object]], Handle]: ...
 
 
 def _nobody(refusal: StromError | None) -> None:
@@ -61,7 +63,7 @@ class Place(Unsent):
         self._state: Literal["waiting", "granted", "left"] = "waiting"
         self.ready = ready
         self.since = now
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: Handle | None = None
 
     @property
     def granted(self) -> bool:

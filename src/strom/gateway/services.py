@@ -17,6 +17,7 @@ from strom.gateway.health import HealthBoard, NoBoard
 from strom.gateway.media import MediaFetcher, MediaLimits
 from strom.gateway.queue import Queues
 from strom.gateway.structured import FallbackMode
+from strom.gateway.timers import Handle, Timers
 from strom.transport.types import UpstreamClient, UpstreamExchange
 
 
@@ -26,20 +27,18 @@ class Clock(Protocol):
     @property
     def time(self) -> Callable[[], float]: ...
 
-    def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle: ...
+    @property
+    def call_at(self) -> Callable[[float, Callable[[], object]], Handle]: ...
 
 
 class LoopClock:
-    """Full resolution (uvloop's own clock counts whole milliseconds), with the timers of the loop."""
+    """Full resolution (uvloop's own clock counts whole milliseconds), with timers on the loop."""
 
-    __slots__ = ("_loop", "time")
+    __slots__ = ("call_at", "time")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self.time = time.monotonic  # the function itself: it is called for every read
-
-    def call_at(self, when: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
-        return self._loop.call_later(max(0.0, when - time.monotonic()), callback)
+        self.time = time.monotonic  # the functions themselves: they are called for every read and every call
+        self.call_at = Timers(loop).at
 
 
 class Running(Protocol):
@@ -89,7 +88,7 @@ class Lingering:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._queue: deque[tuple[float, UpstreamExchange]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Handle | None = None
 
     def add(self, exchange: UpstreamExchange) -> None:
         due = self._clock.time() + LINGER_S

@@ -18,6 +18,7 @@ import msgspec
 from strom.core.errors import GatewayError, RateLimited, StromError
 from strom.core.messages import Request
 from strom.gateway.services import Services
+from strom.gateway.timers import Handle
 from strom.protocols.codec import ReplyContext
 from strom.protocols.openai_responses.background import BackgroundStream
 from strom.server.exchanges import DetachedExchange
@@ -108,7 +109,11 @@ class Job:
             self.stop(GatewayError("This response is longer than a background response may be.", code="too_long"))
         self._show()
 
-    def end(self) -> None:
+    def end(self, data: bytes = b"") -> None:
+        try:
+            self.kept.feed(data)
+        except StromError as error:
+            self.kept.fail(error)
         if not self.kept.ended:
             self.kept.fail(GatewayError("The gateway failed while it handled this call."))
         self._settle()
@@ -163,7 +168,7 @@ class Jobs:
         self._archive = archive
         self._max_count = max_count
         self._running: dict[Place, Job] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Handle | None = None
         self._renewed_at = 0.0
         self._check: asyncio.Task[None] | None = None
 

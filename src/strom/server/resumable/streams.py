@@ -10,7 +10,6 @@ stream that has ended makes room and one that runs is ended when there is none; 
 
 from __future__ import annotations
 
-import asyncio
 from typing import Protocol
 
 import msgspec
@@ -18,6 +17,7 @@ import msgspec
 from strom.core.errors import Cancelled, GatewayError, StromError
 from strom.gateway.opening import Opening
 from strom.gateway.services import Clock, Running
+from strom.gateway.timers import Handle
 from strom.server.following import Reader
 from strom.server.resumable.numbering import Numbering, numbering
 from strom.shared.streams import StreamInfo, new_home, new_id
@@ -69,7 +69,7 @@ class KeptStream:
         self._number = self._numbering.feed
         self._readers: list[Reader] = []
         self._elsewhere_until = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Handle | None = None
         if mirror is not None:
             mirror.announce(info)
 
@@ -110,8 +110,14 @@ class KeptStream:
             if self.size_bytes > self._most_bytes or self._streams.is_full:
                 self._outgrow()
 
-    def end(self) -> None:
-        self._keep(self._numbering.finish())
+    def end(self, data: bytes) -> None:
+        try:
+            frames, remarks = self._number(data) if data else ([], b"")
+        except StromError:  # an endless frame has ended the call: what there is of it is the last one
+            frames, remarks = [], b""
+        for reader in self._readers.copy() if remarks else ():
+            reader.remark(remarks)
+        self._keep(frames + self._numbering.finish())
         self._settle()
 
     def cut(self) -> None:
