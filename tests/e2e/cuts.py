@@ -108,6 +108,10 @@ def signals_of(front: str, exchange: MemoryExchange, *, streamed: bool) -> Signa
     if exchange.status != 200 or not streamed:
         failed = "error" in json.loads(body) if exchange.status != 200 else bool(json.loads(body).get("error"))
         return Signals(int(exchange.status == 200 and not failed), int(failed))
+    return stream_signals(front, body)
+
+
+def stream_signals(front: str, body: bytes) -> Signals:
     successes = errors = 0
     for line in body.split(b"\n"):
         success, error = _signal(front, line)

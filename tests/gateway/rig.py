@@ -125,9 +125,11 @@ class Rig:
         quirks: Quirks | None = None,
         settings: CallSettings | None = None,
         keys: tuple[KeySettings, ...] = (),
+        places: dict[str, Any] | None = None,
+        board: Board | None = None,
         **model: Any,
     ) -> None:
-        """`model`: more fields of its ModelSettings."""
+        """`places`, `model`: more fields of each EndpointSettings and of its ModelSettings. `board`: asked for choices, too."""
         self.clock = FakeClock()
         self.client = MemoryClient()
         self.records = Records()
@@ -136,16 +138,18 @@ class Rig:
         self.services = Services(
             self.client, self.records, settings or CallSettings(), self.clock, wall=lambda: 1.7e9 + self.clock.now
         )
-        self.board = self.services.health = Board()
+        self.board = self.services.health = board or Board()
         providers = [self._provider(f"p{n + 1}", name, quirks or Quirks()) for n, name in enumerate(protocols)]
-        places = tuple(
-            EndpointSettings(f"e{n + 1}", f"p{n + 1}", "upstream-m", order=n + 1, price=Price(1.0, 2.0, "EUR"))
+        more: dict[str, Any] = {"price": Price(1.0, 2.0, "EUR"), **(places or {})}
+        endpoint_settings = tuple(
+            EndpointSettings(f"e{n + 1}", f"p{n + 1}", "upstream-m", **{"order": n + 1, **more})
             for n in range(endpoints)
         )
         router = Router(
             [Upstream(provider) for provider in providers],
-            [ModelSettings("m", places, **model)],
+            [ModelSettings("m", endpoint_settings, **model)],
             [PolicySettings("eu-only", regions=("eu-*",))],
+            health=board,  # type: ignore[arg-type]  # one that is given can be asked
         )
         state = State(router, KeyRing(keys, required=bool(keys)))
         self.gateway = Gateway(self.services, CODECS, state)

@@ -28,11 +28,12 @@ from strom.core.events import (
     UsageReported,
 )
 from strom.core.fold import fold
+from strom.core.record import CallRecord
 from strom.core.usage import Usage
 from strom.gateway.services import CallSettings
 from strom.protocols.codec import Quirks, ReplyContext
 from strom.protocols.table import CODECS
-from strom.transport.memory import MemoryExchange
+from strom.transport.memory import MemoryExchange, MemoryUpstream
 from strom.transport.types import Headers, TransportFailure
 from strom.upstreams.timeouts import SomeTimeouts
 from tests.gateway.rig import JSON, PATHS, SSE, Rig
@@ -54,6 +55,7 @@ class Part(msgspec.Struct):
     reads: list[bytes]
     proves: bool | None
     failure: str = ""
+    mark: str = ""
 
 
 def answer_events(dice: random.Random, mark: str) -> list[Event]:
@@ -151,6 +153,7 @@ class Simulation:
     """One call, played to its end. Everything random comes from `seed`."""
 
     def __init__(self, seed: int) -> None:
+        random.seed(seed)  # the gateway draws its delays from there
         self.dice = dice = random.Random(seed)
         self.front = dice.choice(sorted(PATHS))
         self.behind = tuple(dice.choice(sorted(PATHS)) for _ in range(dice.choice((1, 1, 2, 3))))
@@ -178,10 +181,19 @@ class Simulation:
         self.step_s = dice.choice((0.0, 0.0, 0.5, 4.0, 20.0))
         self.exchange: MemoryExchange = self._call()
         self._played: list[int] = []
+        self.steps = 0
 
     def _call(self) -> MemoryExchange:
         more: dict[str, Any] = {"stream_options": {"include_usage": True}} if self.asked else {}
         return self.rig.call(self.front, stream=self.streams, **more)
+
+    @property
+    def record(self) -> CallRecord:
+        return self.rig.record
+
+    @property
+    def sent(self) -> list[MemoryUpstream]:
+        return self.rig.client.sent
 
     def protocol_of(self, attempt: int) -> str:
         return self.behind[int(self.rig.board.asked[attempt].removeprefix("e")) - 1]
@@ -190,12 +202,16 @@ class Simulation:
     def over(self) -> bool:
         return self.exchange.state in ("finished", "aborted", "left")
 
-    def play(self) -> None:
+    def play(self, leaves_at: int | None = None) -> None:
+        """`leaves_at`: the client leaves after so many steps, whatever else it would have done."""
         for _ in range(6000):
             if self.over:
                 break
             self._upstream_step()
             self._client_step()
+            self.steps += 1
+            if self.steps == leaves_at:
+                self.exchange.disconnect()
             self.rig.clock.advance(self.dice.random() * self.step_s)
         if self.exchange.paused:
             self.exchange.resume()
@@ -231,7 +247,8 @@ class Simulation:
     def _prepare(self) -> None:
         """What each attempt that was sent meets."""
         for attempt in range(len(self.parts), len(self.rig.client.sent)):
-            self.parts.append(make_part(self.dice, self.protocol_of(attempt), f"w{attempt}x"))
+            part = make_part(self.dice, self.protocol_of(attempt), f"w{attempt}x")
+            self.parts.append(msgspec.structs.replace(part, mark=f"w{attempt}x"))
             self._played.append(0)
 
     def _client_step(self) -> None:

@@ -79,7 +79,10 @@ class Sink(Protocol):
 
     def take(self, data: bytes) -> None: ...
 
-    def end(self) -> None: ...
+    def end(self, data: bytes) -> None:
+        """The last piece, maybe empty. The call has told its end in it, so that nothing can be said after it: it is taken
+        whatever bounds it breaks, and the call is not stopped from here."""
+        ...
 
     def cut(self) -> None:
         """Instead of `end`: the call failed so that it cannot say how."""
@@ -114,10 +117,10 @@ class DetachedExchange:
             self._sink.take(data)
 
     def finish(self, data: bytes = b"") -> None:
-        self.write(data)
         sink = self._close()
         if sink is not None:
-            sink.end()
+            self.bytes_out += len(data)
+            sink.end(data)
 
     def abort(self) -> None:
         sink = self._close()
