@@ -42,8 +42,6 @@ from strom.server.front import Front
 from strom.server.models import ModelLister
 from strom.server.pages import Pages
 from strom.server.platform import Platform
-from strom.server.platform_usage import PATH as USAGE_PATH
-from strom.server.platform_usage import PlatformUsage
 from strom.server.responses import Archive, Responses
 from strom.startup import Announcement, find_backends
 from strom.stores.options import StoreOptions
@@ -144,7 +142,6 @@ class Runtime:
         kept = self.resumption.streams
         self.observation.station.add(resumable_streams(lambda: (kept.count, kept.size_bytes)))
         self.app.add_page("/metrics", self.observation.page.show)
-        self.app.add_page(USAGE_PATH, PlatformUsage(self.gateway, self.store).show)
         self.front.pass_on = self.observation.watch(self.app.handle)
 
     def handle(self, exchange: Exchange) -> None:

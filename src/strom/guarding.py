@@ -19,10 +19,9 @@ from strom.policies.limits import LimitBook
 from strom.policies.managed_keys import ManagedKeys
 from strom.policies.spending import Usage, seed_budgets
 from strom.server.app import App
-from strom.server.platform_keys import PATH as KEYS_PATH
 from strom.server.platform_keys import PlatformKeys
-from strom.server.platform_limits import PATH as LIMITS_PATH
 from strom.server.platform_limits import PlatformLimits
+from strom.server.platform_policies import PlatformPolicies
 from strom.shared.limiter import Limiter, Scope
 from strom.shared.mapped import MappedLimiter, MappedTable
 from strom.shared.memory import MemoryLimiter
@@ -64,8 +63,9 @@ class Guard:
 
     def attach(self, gateway: Gateway, app: App) -> None:
         gateway.desk = Desk(self.limiter, gateway.services.wall)
-        app.add_branch(KEYS_PATH, PlatformKeys(gateway, self._store, self.managed).answer)
-        app.add_page(LIMITS_PATH, PlatformLimits(gateway, lambda: self.managed.keys).show)
+        PlatformKeys(gateway, self._store, self.managed).register(app.platform)
+        PlatformLimits(gateway, lambda: self.managed.keys).register(app.platform)
+        PlatformPolicies(gateway, lambda: self.managed.keys).register(app.platform)
 
     async def close(self) -> None:
         """After the last call: its settlement is sent, when keys were used is written."""

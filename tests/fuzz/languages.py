@@ -27,7 +27,8 @@ from strom.replay.lines import decode as decode_recordings
 from strom.replay.lines import encode as encode_recording
 from strom.replay.recording import BadRecording
 from strom.replay.script import write_script
-from strom.server.platform_keys import decode_body, scopes_of
+from strom.server.platform_asking import read_body
+from strom.server.platform_keys import scopes_of
 from strom.server.platform_types import NewKey, RotateKey
 from strom.server.resumable.endpoints import _last_event_id
 from strom.shared.streams import home_of, protocol_of
@@ -302,13 +303,13 @@ def judge_journal(pieces: list[bytes], _: random.Random) -> None:
 def judge_key_body(pieces: list[bytes], _: random.Random) -> None:
     exchange = MemoryExchange("POST", "/platform/v1/keys", body=b"".join(pieces))
     try:
-        asked = decode_body(exchange, NewKey)
+        asked = read_body(exchange, NewKey)
     except BadRequest:
         pass
     else:
         scopes_of(asked)
         msgspec.json.encode(asked)
-    told_or(BadRequest, lambda: decode_body(exchange, RotateKey))
+    told_or(BadRequest, lambda: read_body(exchange, RotateKey))
 
 
 def judge_base_url(pieces: list[bytes], _: random.Random) -> None:

@@ -38,7 +38,7 @@ async def test_operators_ask_where_they_may(path: str) -> None:
 async def test_nothing_is_there_that_could_tell_them_from_nothing() -> None:
     hidden = await ask("GET", "/platform/v1/keys", apart=True)
     absent = await ask("GET", "/platform/no/such", apart=True)
-    assert (hidden.status, answer(hidden)["error"]["message"]) == (absent.status, answer(absent)["error"]["message"])
+    assert (hidden.status, answer(hidden)["detail"]) == (absent.status, answer(absent)["detail"])
     assert (await ask("GET", "/metrics", apart=True)).status == 404
 
 

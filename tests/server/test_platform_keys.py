@@ -38,8 +38,8 @@ class KeyRig(ServerRig):
         book = LimitBook(Limits(concurrent=50))
         ring = KeyRing((BOSS,), required=True, managed=self.managed)
         self.gateway.state = msgspec.structs.replace(self.gateway.state, keys=ring, limits=book)
-        self.app.add_branch("/platform/v1/keys", PlatformKeys(self.gateway, self.keys, self.managed).answer)
-        self.app.add_page("/platform/v1/limits", PlatformLimits(self.gateway, lambda: self.managed.keys).show)
+        PlatformKeys(self.gateway, self.keys, self.managed).register(self.app.platform)
+        PlatformLimits(self.gateway, lambda: self.managed.keys).register(self.app.platform)
 
     async def boss(self, method: str, path: str, body: Any = None) -> MemoryExchange:
         return await self.ask(method, path, body, AS_BOSS)
@@ -83,7 +83,7 @@ async def test_rotated_disabled_enabled_revoked() -> None:
     assert answer(await rig.boss("DELETE", "/platform/v1/keys/ci"))["revoked_at"]
     refused = await rig.chat(newest["secret"])
     assert (refused.status, answer(refused)["error"]["code"]) == (401, "api_key_revoked")
-    assert (await rig.boss("POST", "/platform/v1/keys/ci/rotate", {})).status == 400
+    assert (await rig.boss("POST", "/platform/v1/keys/ci/rotate", {})).status == 409
 
 
 async def test_scopes_bind() -> None:
@@ -111,16 +111,25 @@ async def test_pages_of_keys() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        {}, {"name": ""}, {"name": "boss"}, {"name": "sk-strom-x"}, {"name": "a", "limit": {}}, {"name": "a", "policy": "no"},
+        {}, {"name": ""}, {"name": " a"}, {"name": "sk-strom-x"}, {"name": "a", "limit": {}}, {"name": "a", "policy": "no"},
         {"name": "a", "limits": {"requests_per_minute": 0}}, {"name": "a", "limits": {"rpm": 1}}, b"{", b"[]",
         {"name": "a", "expires_at": "2001-01-01T00:00:00Z"}, {"name": "a", "models": [""]}, {"name": "a\nb"},
         {"name": "a", "limits": {"budget": {"amount": 1, "currency": "euro"}}}, {"name": "a", "stream": True},
+        {"name": "a", "expires_at": "9999-12-31T23:59:59-12:00"}, {"name": "a", "limits": {"concurrent": 10**12}},
     ],
 )  # fmt: skip
 async def test_keys_that_cannot_be_made(body: Any) -> None:
     rig = KeyRig()
     assert (await rig.boss("POST", "/platform/v1/keys", body)).status == 400
     assert rig.keys.snapshot().keys == ()
+
+
+async def test_a_name_that_is_taken() -> None:
+    rig = KeyRig()
+    await rig.make("ci")
+    for name in ("boss", "ci"):
+        refused = await rig.boss("POST", "/platform/v1/keys", {"name": name})
+        assert (refused.status, answer(refused)["code"], answer(refused)["param"]) == (409, "name_taken", "name")
 
 
 @pytest.mark.parametrize(

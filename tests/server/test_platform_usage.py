@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from strom.core.record import CallRecord, Cost, RecordUsage
-from strom.server.platform_usage import PATH, PlatformUsage
 from tests.server.rig import ServerRig, answer
 from tests.server.test_platform import KEYS
 
+PATH = "/platform/v1/usage"
+
 
 def filled(rig: ServerRig) -> ServerRig:
-    rig.app.add_page(PATH, PlatformUsage(rig.gateway, rig.store).show)
     for number in range(4):
         usage, cost = RecordUsage(10, 20), Cost(0.000014, "EUR", 0.0, 0.0)
         rig.store.put(
@@ -41,7 +41,9 @@ async def test_pages_groups_and_filters() -> None:
     assert [(row["calls"], row["output_tokens"]) for row in one] == [(2, 40)]
 
 
-@pytest.mark.parametrize("query", ["by=colour", "limit=0", "cursor=x", "colour=red", "stream=true"])
+@pytest.mark.parametrize(
+    "query", ["by=colour", "by=key,key", "by=", "limit=0", "cursor=x", "colour=red", "stream=true"]
+)
 async def test_queries_that_are_none(query: str) -> None:
     assert (await filled(ServerRig()).ask("GET", f"{PATH}?{query}")).status == 400
 

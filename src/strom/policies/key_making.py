@@ -67,7 +67,7 @@ class KeyMaker:
             raise BadRequest(f"overlap_s: expected a number from 0 to {LONGEST_OVERLAP_S:.0f}", param="overlap_s")
         key = self.find(wanted)
         if key.revoked_at is not None:
-            raise BadRequest(f"The key {key.name!r} was revoked: create a new one.")
+            raise BadRequest(f"The key {key.name!r} was revoked: create a new one.", status=409, code="key_revoked")
         now = self._wall()
         secret = _new_secret(key)
         self._store.rotate(KeySecret(_hash(secret), key.id, now), now + overlap_s)
@@ -102,13 +102,14 @@ class KeyMaker:
         if name.startswith(PREFIX):
             raise BadRequest(f"name: {PREFIX} begins secrets, not names", param="name")
         if name in self._taken:
-            raise BadRequest(f"There is a key named {name!r} in the configuration.", param="name")
+            words = f"There is a key named {name!r} in the configuration."
+            raise BadRequest(words, param="name", status=409, code="name_taken")
         if scopes.policy is not None and self._policies is not None and scopes.policy not in self._policies:
             known = ", ".join(sorted(self._policies)) or "none"
             raise BadRequest(f"There is no policy {scopes.policy[:100]!r}. Known: {known}.", param="policy")
         for what, patterns in (("models", scopes.models), ("routes", scopes.routes)):
-            if not all(pattern.strip() and pattern.isprintable() for pattern in patterns):
-                raise BadRequest(f"{what}: an empty pattern matches nothing", param=what)
+            if not all(pattern and pattern.isprintable() and pattern == pattern.strip() for pattern in patterns):
+                raise BadRequest(f"{what}: expected printable patterns without blanks around", param=what)
 
 
 def prefix_of(wanted: str) -> str:

@@ -27,6 +27,7 @@ from strom.server.ollama import OllamaPages, load_answer
 from strom.server.pages import PATHS as PAGE_PATHS
 from strom.server.pages import Pages
 from strom.server.platform import Platform
+from strom.server.problems import is_platform, respond_problem
 from strom.server.responses import Responses
 from strom.server.responses.endpoints import BELOW as BELOW_RESPONSES
 from strom.server.responses.endpoints import PATH as RESPONSES_PATH
@@ -64,23 +65,20 @@ class App:
         self._gateway = gateway
         self._responses = responses or Responses(gateway, None)
         self._pages = pages
+        self.platform = platform
         self.streams: Resumption | None = None
         """None: no stream outlives its client's connection."""
         self._tasks: set[asyncio.Task[None]] = set()
         counter, ollama, embedder = TokenCounter(gateway), OllamaPages(gateway, models), Embedder(gateway)
-        self._branches: dict[str, Endpoint] = {}
         self._get: dict[str, Endpoint] = {
             "/v1/models": models.list_models,
             "/api/tags": ollama.tags,
             "/api/ps": ollama.running,
             "/api/version": ollama.version,
             "/readyz": pages.ready,
-            "/platform/v1/traces": platform.list_traces,
-            "/platform/v1/endpoints": platform.list_endpoints,
         }
         self._get_below: dict[str, Endpoint] = {
             "/v1/models/": models.one_model,
-            "/platform/v1/traces/": platform.one_trace,
         }
         self._post: dict[str, Endpoint] = {
             "/v1/messages/count_tokens": counter.count,
@@ -92,10 +90,6 @@ class App:
         """One more answer to GET and HEAD."""
         self._get[path] = endpoint
 
-    def add_branch(self, path: str, endpoint: Endpoint) -> None:
-        """Answers to every method on a path and below it."""
-        self._branches[path] = endpoint
-
     def handle(self, exchange: Exchange) -> None:
         """Never raises, returns at once."""
         head = exchange.head
@@ -106,8 +100,6 @@ class App:
                 return
             if exchange.refusal is not None:
                 raise refusal_error(exchange.refusal)
-            if head.path.startswith("/platform/"):
-                refuse_stream(exchange)
             if not self._pages.answer(exchange):
                 self._start(exchange, self._find(exchange))
         except StromError as error:
@@ -136,16 +128,14 @@ class App:
             self._start(exchange, lambda _: rest)
             exchange.on_disconnect = None  # it becomes a call even if its client leaves now: one with a record
 
-    def _branch(self, path: str) -> Endpoint | None:
-        held = (answer for branch, answer in self._branches.items() if path == branch or path.startswith(branch + "/"))
-        return next(held, None)
-
     def _find(self, exchange: Exchange) -> Endpoint:
         method, path = exchange.head.method, exchange.head.path
         tables = {"GET": self._get, "HEAD": self._get, "POST": self._post}
-        endpoint = tables.get(method, {}).get(path) or self._branch(path)
+        endpoint = tables.get(method, {}).get(path)
         if endpoint is not None:
             return endpoint
+        if is_platform(path):
+            return self.platform.answer
         if path.startswith(BELOW_RESPONSES):
             return self._responses.below
         if self.streams is not None and path.startswith(BELOW_STREAMS):
@@ -186,9 +176,12 @@ class App:
         self._gateway.hold(exchange, error, lambda: self._refuse(exchange, error))
 
     def _refuse(self, exchange: Exchange, error: StromError) -> None:
-        codec = self._codec_for(exchange)
+        trace_id = self._gateway.services.new_trace_id()
         try:
-            respond_error(exchange, codec, error, self._gateway.services.new_trace_id())
+            if is_platform(exchange.head.path):
+                respond_problem(exchange, error, trace_id)
+            else:
+                respond_error(exchange, self._codec_for(exchange), error, trace_id)
         except RuntimeError:
             exchange.abort()  # its answer had begun: cut short, it is not taken for a whole one
 
@@ -211,11 +204,3 @@ def not_allowed(path: str, taken: str) -> MethodNotAllowed:
     error = MethodNotAllowed(f"{path} takes {taken}.")
     error.headers = [(b"allow", b"GET, HEAD" if taken == "GET" else taken.encode())]
     return error
-
-
-def refuse_stream(exchange: Exchange) -> None:
-    """Platform endpoints do not stream: asking for it is a 400 (product.md section 2)."""
-    query = exchange.head.query.lower()
-    asked = any(part in ("stream=true", "stream=1") for part in query.split("&"))
-    if asked or b'"stream":true' in exchange.body.replace(b" ", b""):
-        raise BadRequest("This endpoint does not stream: leave out 'stream'.", param="stream")

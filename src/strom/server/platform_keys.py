@@ -1,14 +1,7 @@
 """`/platform/v1/keys`: managed keys. A secret is in the answer that makes it, and in no other.
 
-    GET    /platform/v1/keys                    newest first, paged
-    POST   /platform/v1/keys                    201, with the secret
-    GET    /platform/v1/keys/{id}
-    DELETE /platform/v1/keys/{id}               revoked for good; the key stays in the list
-    POST   /platform/v1/keys/{id}/rotate        201, with a new secret
-    POST   /platform/v1/keys/{id}/disable, /enable
-
-A key is named by its id, its prefix or its name. What is changed here counts in this process at once, and everywhere within
-`managed_keys.TAKES_EFFECT_S`.
+A key is named by its id, its prefix or its name; revoking is for good, and the key stays in the list. What is changed here
+counts in this process at once, and everywhere within `managed_keys.TAKES_EFFECT_S`.
 """
 
 from __future__ import annotations
@@ -16,82 +9,68 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC
+from functools import partial
 from typing import TypeVar
-from urllib.parse import parse_qs, unquote
 
 import msgspec
 
 from strom.core.access import Budget, Limits
-from strom.core.errors import BadRequest, MethodNotAllowed, NotFound
+from strom.core.errors import BadRequest
 from strom.gateway.gateway import Gateway
-from strom.gateway.responses import id_headers
 from strom.policies.key_making import KeyMaker, Made
 from strom.policies.managed_keys import ManagedKeys
-from strom.server.platform import NEVER_CACHE
+from strom.server.platform import Platform
+from strom.server.platform_operations import ROOT, Asked
 from strom.server.platform_types import BudgetBody, KeyPageBody, KeyRow, LimitsBody, MadeKey, NewKey, RotateKey
 from strom.stores.keys import KeyScopes, KeyStore, ManagedKey
-from strom.stores.query import parse_limit
 from strom.stores.records import rfc3339
-from strom.transport.types import Exchange
 
-PATH = "/platform/v1/keys"
-B = TypeVar("B", bound=msgspec.Struct)
+PATH = f"{ROOT}/keys"
 R = TypeVar("R")
+_LAST_YEAR = 9999
 
 
 class PlatformKeys:
-    """`answer` takes every method on the path and below it. The store blocks: it is asked in a thread."""
+    """The store blocks: it is asked in a thread."""
 
     def __init__(self, gateway: Gateway, store: KeyStore, managed: ManagedKeys) -> None:
         self._gateway = gateway
         self._store = store
         self._managed = managed
 
-    async def answer(self, exchange: Exchange) -> None:
-        """Raises StromError."""
-        self._gateway.identify(exchange, admin=True)
-        rest = exchange.head.path.removeprefix(PATH).strip("/")
-        wanted, _, action = rest.partition("/")
-        wanted = unquote(wanted)
-        match exchange.head.method, wanted, action:
-            case (("GET" | "HEAD"), "", ""):
-                await self._list(exchange)
-            case "POST", "", "":
-                await self._create(exchange)
-            case (("GET" | "HEAD"), _, "") if wanted:
-                self._show(exchange, await asyncio.to_thread(self._maker().find, wanted))
-            case "DELETE", _, "" if wanted:
-                self._show(exchange, await self._change(lambda: self._maker().revoke(wanted)))
-            case "POST", _, "rotate" if wanted:
-                await self._rotate(exchange, wanted)
-            case "POST", _, ("disable" | "enable") if wanted:
-                off = action == "disable"
-                self._show(exchange, await self._change(lambda: self._maker().set_disabled(wanted, disabled=off)))
-            case _:
-                raise _no_such(exchange, wanted, action)
+    def register(self, platform: Platform) -> None:
+        platform.register("list_keys", self._list)
+        platform.register("create_key", self._create)
+        platform.register("show_key", self._show)
+        platform.register("revoke_key", self._revoke)
+        platform.register("rotate_key", self._rotate)
+        platform.register("disable_key", lambda asked: self._switch(asked, disabled=True))
+        platform.register("enable_key", lambda asked: self._switch(asked, disabled=False))
 
-    async def _list(self, exchange: Exchange) -> None:
-        params = {name: values[-1] for name, values in parse_qs(exchange.head.query).items() if name != "stream"}
-        limit, cursor = parse_limit(params.pop("limit", "")), params.pop("cursor", None)
-        if params:
-            name = next(iter(params))
-            raise BadRequest(f"unknown query parameter {name[:100]!r}", param=name[:100])
-        page = await asyncio.to_thread(self._store.list, limit, cursor)
-        self._respond(exchange, 200, KeyPageBody([key_row(key) for key in page.keys], page.next_cursor))
+    async def _list(self, asked: Asked) -> bytes:
+        page = await asyncio.to_thread(self._store.list, asked.query.limit, asked.query.cursor or None)
+        return msgspec.json.encode(KeyPageBody([key_row(key) for key in page.keys], page.next_cursor))
 
-    async def _create(self, exchange: Exchange) -> None:
-        asked = decode_body(exchange, NewKey)
-        expiry = asked.expires_at
-        if expiry is not None and expiry.tzinfo is None:
-            expiry = expiry.replace(tzinfo=UTC)
-        expires_at = expiry.timestamp() if expiry is not None else None
-        made = await self._change(lambda: self._maker().create(asked.name, scopes_of(asked), expires_at))
-        self._respond(exchange, 201, made_body(made))
+    async def _show(self, asked: Asked) -> bytes:
+        return msgspec.json.encode(key_row(await asyncio.to_thread(self._maker().find, asked.names["key"])))
 
-    async def _rotate(self, exchange: Exchange, wanted: str) -> None:
-        asked = decode_body(exchange, RotateKey)
-        made = await self._change(lambda: self._maker().rotate(wanted, asked.overlap_s))
-        self._respond(exchange, 201, made_body(made))
+    async def _create(self, asked: Asked) -> bytes:
+        body: NewKey = asked.body
+        scopes, expires_at = scopes_of(body), expiry_of(body)
+        made = await self._change(lambda: self._maker().create(body.name, scopes, expires_at))
+        return msgspec.json.encode(made_body(made))
+
+    async def _rotate(self, asked: Asked) -> bytes:
+        body: RotateKey = asked.body
+        made = await self._change(lambda: self._maker().rotate(asked.names["key"], body.overlap_s))
+        return msgspec.json.encode(made_body(made))
+
+    async def _revoke(self, asked: Asked) -> bytes:
+        return msgspec.json.encode(key_row(await self._change(lambda: self._maker().revoke(asked.names["key"]))))
+
+    async def _switch(self, asked: Asked, *, disabled: bool) -> bytes:
+        step = partial(self._maker().set_disabled, asked.names["key"], disabled=disabled)
+        return msgspec.json.encode(key_row(await self._change(step)))
 
     def _maker(self) -> KeyMaker:
         state = self._gateway.state
@@ -110,23 +89,15 @@ class PlatformKeys:
 
         return await asyncio.to_thread(change)
 
-    def _show(self, exchange: Exchange, key: ManagedKey) -> None:
-        self._respond(exchange, 200, key_row(key))
 
-    def _respond(self, exchange: Exchange, status: int, body: msgspec.Struct) -> None:
-        headers = [(b"content-type", b"application/json"), NEVER_CACHE]
-        headers += id_headers("", self._gateway.services.new_trace_id())
-        exchange.respond(status, headers, msgspec.json.encode(body))
-
-
-def decode_body(exchange: Exchange, shape: type[B]) -> B:
-    """An empty body is an empty object. Raises BadRequest, which repeats no value."""
-    try:
-        return msgspec.json.decode(exchange.body or b"{}", type=shape)
-    except msgspec.ValidationError as error:
-        raise BadRequest(f"The body does not fit: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise BadRequest("The body is not valid JSON.") from None
+def expiry_of(asked: NewKey) -> float | None:
+    """Unix seconds; a time without a zone is UTC. Raises BadRequest."""
+    expiry = asked.expires_at
+    if expiry is None:
+        return None
+    if expiry.year >= _LAST_YEAR:
+        raise BadRequest(f"expires_at: expected a time before the year {_LAST_YEAR}", param="expires_at")
+    return (expiry if expiry.tzinfo is not None else expiry.replace(tzinfo=UTC)).timestamp()
 
 
 def scopes_of(asked: NewKey) -> KeyScopes:
@@ -170,14 +141,3 @@ def _limits_body(limits: Limits) -> LimitsBody:
 
 def _instant(seconds: float | None) -> str | None:
     return None if seconds is None else rfc3339(seconds)
-
-
-def _no_such(exchange: Exchange, wanted: str, action: str) -> MethodNotAllowed | NotFound:
-    """RFC 9110 section 15.5.6 demands the header of a 405."""
-    allowed = {"": b"GET, HEAD, DELETE" if wanted else b"GET, HEAD, POST"}
-    allowed |= dict.fromkeys(("rotate", "disable", "enable"), b"POST")
-    if action not in allowed:
-        return NotFound(f"There is no endpoint {exchange.head.path[:200]!r} here.")
-    error = MethodNotAllowed(f"{exchange.head.path[:200]} takes {allowed[action].decode()}.")
-    error.headers = [(b"allow", allowed[action])]
-    return error

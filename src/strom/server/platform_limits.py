@@ -1,30 +1,22 @@
-"""`GET /platform/v1/limits`: every limit there is, and what is left of it now. Parameters: `limit`, `cursor`.
+"""`GET /platform/v1/limits`: every limit there is, and what is left of it now.
 
-Order: all calls first, then models and keys by name; the cursor is the last scope seen.
+Order: all calls first, then models and keys by name.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from urllib.parse import parse_qs
 
 import msgspec
 
 from strom.core.access import KeySettings
-from strom.core.errors import BadRequest
 from strom.gateway.gateway import Gateway
-from strom.gateway.responses import id_headers
-from strom.server.platform import NEVER_CACHE
+from strom.server.platform import Platform, encode_cursor, place_after
+from strom.server.platform_operations import Asked
 from strom.server.platform_types import BucketRow, BudgetRow, LimitPageBody, LimitRow, SlotsRow
 from strom.shared.limiter import MONEY, Level, Scope, full_ms, period_around, remaining
-from strom.stores.query import parse_limit
 from strom.stores.records import rfc3339
-from strom.transport.types import Exchange
-
-PATH = "/platform/v1/limits"
 
 
 class PlatformLimits:
@@ -34,21 +26,20 @@ class PlatformLimits:
         self._gateway = gateway
         self._managed = managed
 
-    async def show(self, exchange: Exchange) -> None:
-        """Raises StromError."""
-        self._gateway.identify(exchange, admin=True)
-        limit, after = _page_of(exchange)
+    def register(self, platform: Platform) -> None:
+        platform.register("list_limits", self._list)
+
+    async def _list(self, asked: Asked) -> bytes:
         state = self._gateway.state
-        scopes = state.limits.scopes([*state.keys.keys, *self._managed()])
-        left = sorted((scope for scope in scopes if after is None or _place(scope.id) > _place(after)), key=_order)
-        shown = left[:limit]
+        scopes = sorted(state.limits.scopes([*state.keys.keys, *self._managed()]), key=_order)
+        names = [encode_cursor(scope.id) for scope in scopes]
+        start = place_after(names, asked.query.cursor)
+        shown = scopes[start : start + asked.query.limit]
         levels = await self._gateway.desk.limiter.look(shown)
         now = self._gateway.services.wall()
         rows = [limit_row(scope, level, now) for scope, level in zip(shown, levels, strict=True)]
-        cursor = _encode(shown[-1].id) if len(left) > limit else None
-        headers = [(b"content-type", b"application/json"), NEVER_CACHE]
-        headers += id_headers("", self._gateway.services.new_trace_id())
-        exchange.respond(200, headers, msgspec.json.encode(LimitPageBody(rows, cursor)))
+        end = start + len(shown)
+        return msgspec.json.encode(LimitPageBody(rows, names[end - 1] if shown and end < len(scopes) else None))
 
 
 def limit_row(scope: Scope, level: Level | None, now: float) -> LimitRow:
@@ -87,26 +78,5 @@ def _money(amount: int) -> str:
     return f"{exact.normalize():f}" if amount else "0"
 
 
-def _place(scope: str) -> tuple[bool, str]:
-    return scope != "all", scope
-
-
 def _order(scope: Scope) -> tuple[bool, str]:
-    return _place(scope.id)
-
-
-def _page_of(exchange: Exchange) -> tuple[int, str | None]:
-    params = {name: values[-1] for name, values in parse_qs(exchange.head.query).items() if name != "stream"}
-    limit, cursor = parse_limit(params.pop("limit", "")), params.pop("cursor", None)
-    if params:
-        name = next(iter(params))
-        raise BadRequest(f"unknown query parameter {name[:100]!r}", param=name[:100])
-    try:
-        after = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode() if cursor else None
-    except (binascii.Error, ValueError):
-        raise BadRequest("cursor: not a cursor of this list; take next_cursor as it came", param="cursor") from None
-    return limit, after
-
-
-def _encode(scope: str) -> str:
-    return base64.urlsafe_b64encode(scope.encode()).decode().rstrip("=")
+    return scope.id != "all", scope.id

@@ -3,12 +3,51 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
-from strom.core.access import Currency, Positive
+from strom.core.access import Currency
+from strom.core.record import CallRecord
 from strom.gateway.health import Condition
+
+Instant = Annotated[str, Meta(description="RFC 3339, UTC.", extra_json_schema={"format": "date-time"})]
+Printable = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=100,
+        description="Printable, no blanks around.",
+        extra_json_schema={"format": "printable"},
+    ),
+]
+Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+
+# --- traces ----------------------------------------------------------------------------------------
+
+
+def _trace_fields() -> list[tuple[str, Any]]:
+    """Those of a record, all of them there, with times as text."""
+    times = {"started_at": Instant, "ended_at": Instant | None}
+    return [(name, times.get(name, kind)) for name, kind in get_type_hints(CallRecord, include_extras=True).items()]
+
+
+if TYPE_CHECKING:
+
+    class TraceRow(msgspec.Struct, frozen=True): ...
+
+else:
+    TraceRow = msgspec.defstruct("TraceRow", _trace_fields(), frozen=True)
+    TraceRow.__doc__ = "The record of a call. What is unknown is null; no text of a client stands here."
+
+
+class TracePage(msgspec.Struct, frozen=True):
+    data: list[TraceRow]
+    next_cursor: str | None = None
+
+
+# --- endpoints and policies ------------------------------------------------------------------------
 
 
 class EndpointRow(msgspec.Struct, frozen=True):
@@ -39,11 +78,37 @@ class EndpointPage(msgspec.Struct, frozen=True):
     next_cursor: str | None = None
 
 
+class CandidateRow(msgspec.Struct, frozen=True):
+    """An endpoint that might serve the model, and what forbids it."""
+
+    endpoint_id: str
+    model: str | None
+    """The configured model that it belongs to; null where none are configured."""
+    fallback: bool
+    """It belongs to a model that only serves when the one asked for cannot."""
+    order: int
+    provider: str
+    region: str | None
+    sovereignty_class: str | None
+    retention: str | None
+    qualifies: bool
+    objections: list[str]
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """`policies`: those that bind, the key's and the request's."""
+
+    model: str
+    key: str | None
+    policies: list[str]
+    endpoints: list[CandidateRow]
+
+
 # --- keys ------------------------------------------------------------------------------------------
 
 
 class BudgetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    amount: Annotated[float, msgspec.Meta(gt=0)]
+    amount: Annotated[float, Meta(gt=0, le=1e9)]
     currency: Currency
     per: Literal["day", "week", "month"] = "month"
 
@@ -51,29 +116,33 @@ class BudgetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LimitsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Absent or null: no limit of that kind."""
 
-    requests_per_minute: Positive | None = None
-    tokens_per_minute: Positive | None = None
-    concurrent: Positive | None = None
+    requests_per_minute: Count | None = None
+    tokens_per_minute: Count | None = None
+    concurrent: Count | None = None
     budget: BudgetBody | None = None
 
 
 class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`models`, `routes`: shell patterns, empty: all. `expires_at` without a zone is UTC."""
 
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
-    policy: str | None = None
-    models: list[str] = []
-    routes: list[str] = []
+    name: Printable
+    policy: Annotated[str, Meta(extra_json_schema={"format": "policy-id"})] | None = None
+    models: list[Printable] = []
+    routes: list[Printable] = []
     admin: bool = False
     may_pin_endpoint: bool = False
     limits: LimitsBody = LimitsBody()
-    expires_at: datetime | None = None
+    expires_at: Annotated[datetime, Meta(extra_json_schema={"format": "date-time", "minLength": 19})] | None = None
+
+
+class NoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing to say."""
 
 
 class RotateKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The secrets that are there stay valid so long beside the new one."""
 
-    overlap_s: Annotated[float, msgspec.Meta(ge=0, le=7_776_000)] = 86_400
+    overlap_s: Annotated[float, Meta(ge=0, le=7_776_000)] = 86_400
 
 
 class KeyRow(msgspec.Struct, frozen=True):
@@ -82,11 +151,11 @@ class KeyRow(msgspec.Struct, frozen=True):
     id: str
     name: str
     prefix: str
-    created_at: str
-    expires_at: str | None
+    created_at: Instant
+    expires_at: Instant | None
     disabled: bool
-    revoked_at: str | None
-    last_used_at: str | None
+    revoked_at: Instant | None
+    last_used_at: Instant | None
     policy: str | None
     models: list[str]
     routes: list[str]
@@ -131,8 +200,8 @@ class BudgetRow(msgspec.Struct, frozen=True):
     remaining: str | None
     currency: str
     per: str
-    period_start: str
-    period_end: str
+    period_start: Instant
+    period_end: Instant
 
 
 class LimitRow(msgspec.Struct, frozen=True):

@@ -105,7 +105,8 @@ class KeyStore(Protocol):
 
 
 def name_taken(name: str) -> BadRequest:
-    return BadRequest(f"There is a key named {name!r} already: revoke it first, or take another name.", param="name")
+    words = f"There is a key named {name!r} already: revoke it first, or take another name."
+    return BadRequest(words, param="name", status=409, code="name_taken")
 
 
 def encode_key_cursor(key: ManagedKey) -> str:
