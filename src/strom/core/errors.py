@@ -74,11 +74,13 @@ class Unsupported(ClientError):
 
 
 class AuthError(ClientError):
-    """`delay_s`: how long the answer is held back, so that guessing is slow."""
+    """`delay_s`: how long the answer is held back, so that guessing is slow. `key_name`: whose secret it was, where it was
+    one that is of no use any more."""
 
     status = 401
     code = "invalid_api_key"
     delay_s: float = 0.0
+    key_name: str | None = None
 
 
 class PermissionDenied(ClientError):

@@ -124,8 +124,11 @@ class Gateway:
         self.services.settle(record)
         return True
 
-    def identify(self, exchange: Exchange, *, admin: bool = False) -> KeySettings | None:
-        """The caller's key. Raises AuthError, PermissionDenied, or what stands against reading the request at all."""
+    def identify(
+        self, exchange: Exchange, *, admin: bool = False, record: CallRecord | None = None
+    ) -> KeySettings | None:
+        """The caller's key, which `record` names as soon as it is known, also where it is refused. Raises AuthError,
+        PermissionDenied, or what stands against reading the request at all."""
         if exchange.refusal is not None:
             raise refusal_error(exchange.refusal)
         refuse_coding(exchange)
@@ -134,7 +137,11 @@ class Gateway:
         except AuthError as error:
             if error.message != MISSING:  # who sends nothing guesses nothing
                 error.delay_s = self.slowdown.delay_s(exchange.head.peer)
+            if record is not None:
+                record.key_name = error.key_name
             raise
+        if key is not None and record is not None:
+            record.key_name = key.name
         if key is not None and key.routes:
             check_route(key, exchange.head.path)
         if admin and self.state.keys.required and not (key is not None and key.admin):
@@ -156,8 +163,7 @@ class Gateway:
         return self.state.router.plan(model, key, destination.policy, destination)
 
     def _admit(self, exchange: Exchange, codec: Codec, record: CallRecord) -> Opening:
-        key = self.identify(exchange)
-        record.key_name = key.name if key is not None else None
+        key = self.identify(exchange, record=record)
         self.admission.check(len(self.services.running))
         request = codec.decode_request(exchange.body)
         record.model_requested = request.model[:MAX_MODEL_NAME]

@@ -128,7 +128,7 @@ class Router:
 
     def survey(self, model: str, key: KeySettings | None, wanted_policy: str | None) -> list[Candidate]:
         """Every endpoint that might serve the model, with what forbids it. Raises ModelNotFound, BadRequest."""
-        own, known = self._look_up(model)
+        own, known = self._look_up(model, key)
         policies = self._policies(key, wanted_policy)
         own_bar = _scope_bar(key, (model, known))
         found = [self._candidate(endpoint, own, own_bar, policies) for endpoint in own.endpoints]
@@ -153,7 +153,7 @@ class Router:
         return route
 
     def _work_out(self, name: str, key: KeySettings | None, wanted_policy: str | None) -> Route:
-        model, known = self._look_up(name)
+        model, known = self._look_up(name, key)
         if _scope_bar(key, (name, known)):
             raise PermissionDenied(f"This key may not use the model {name!r}.")
         policies = tuple(self._policies(key, wanted_policy))
@@ -233,8 +233,8 @@ class Router:
             settings.fallback_models,
         )
 
-    def _look_up(self, name: str) -> tuple[Model, str]:
-        """The model, and the name it was found by. Raises BadRequest, ModelNotFound."""
+    def _look_up(self, name: str, key: KeySettings | None = None) -> tuple[Model, str]:
+        """The model, and the name it was found by. Raises BadRequest, ModelNotFound, with a hint for this key alone."""
         if not name:
             raise BadRequest("The request names no model.", param="model")
         if len(name) > MAX_MODEL_NAME:
@@ -243,7 +243,7 @@ class Router:
             model = self._find(known)
             if model is not None and model.endpoints:
                 return model, known
-        raise ModelNotFound(f"The model {name!r} is not served here. {self._hint()}", param="model")
+        raise ModelNotFound(f"The model {name!r} is not served here. {self._hint(key)}".rstrip(), param="model")
 
     def _find(self, name: str) -> Model | None:
         if name in self.models:
@@ -266,15 +266,24 @@ class Router:
         """The key's policy and the request's; both bind."""
         ids = _policy_ids(key, wanted)
         missing = [name for name in ids if name not in self.policies]
+        if missing and missing[0] != wanted:
+            raise PermissionDenied(
+                f"This key is bound to the policy {missing[0][:100]!r}, which this gateway does not have (any more): "
+                "its operator must configure it, or change the key.",
+                code="policy_refused",
+            )
         if missing:
             raise BadRequest(
-                f"There is no policy {missing[0][:100]!r}. Known: {', '.join(sorted(self.policies)) or 'none'}."
+                f"There is no policy {missing[0][:100]!r}. Known: {', '.join(sorted(self.policies)) or 'none'}.",
+                code="policy_not_found",
             )
         return [self.policies[name] for name in ids]
 
-    def _hint(self) -> str:
+    def _hint(self, key: KeySettings | None) -> str:
+        """What else may be asked for: nothing that the key may not."""
         if self.models:
-            return f"Served: {', '.join(sorted(self.models)[:SHOWN])}."
+            names = sorted(name for name in self.models if key is None or may_use(key, name))
+            return f"Served: {', '.join(names[:SHOWN])}." if names else ""
         return f"Ask for PROVIDER/MODEL; providers: {', '.join(sorted(self.upstreams))}."
 
 

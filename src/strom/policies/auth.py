@@ -117,15 +117,20 @@ def refuse_unusable(credential: Credential, now: float) -> None:
     """Raises AuthError. Called for a secret that matched, so that its owner learns why it does not work."""
     key = credential.key
     if credential.revoked:
-        raise AuthError(f"The API key {key.name!r} was revoked.", code="api_key_revoked")
+        raise _unusable(key, f"The API key {key.name!r} was revoked.", "api_key_revoked")
     if key.disabled:
-        raise AuthError(f"The API key {key.name!r} is disabled.", code="api_key_disabled")
+        raise _unusable(key, f"The API key {key.name!r} is disabled.", "api_key_disabled")
     if key.expires_at is not None and key.expires_at <= now:
-        raise AuthError(f"The API key {key.name!r} has expired.", code="api_key_expired")
+        raise _unusable(key, f"The API key {key.name!r} has expired.", "api_key_expired")
     if credential.replaced_at is not None and credential.replaced_at <= now:
-        raise AuthError(
-            f"This secret of the API key {key.name!r} was replaced by a newer one.", code="api_key_replaced"
-        )
+        text = f"This secret of the API key {key.name!r} was replaced by a newer one."
+        raise _unusable(key, text, "api_key_replaced")
+
+
+def _unusable(key: KeySettings, text: str, code: str) -> AuthError:
+    error = AuthError(text, code=code)
+    error.key_name = key.name
+    return error
 
 
 def check_route(key: KeySettings, path: str) -> None:

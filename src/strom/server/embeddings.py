@@ -86,8 +86,7 @@ class Embedder:
         self._gateway.hold(exchange, error, answer)
 
     async def _answer(self, exchange: Exchange, front: Front, record: CallRecord, taken: Taken) -> bytes:
-        key = self._gateway.identify(exchange)
-        record.key_name = key.name if key is not None else None
+        key = self._gateway.identify(exchange, record=record)
         request = front.decode(exchange.body)
         record.model_requested = request.model[:MAX_MODEL_NAME]
         destination = self._gateway.destination(exchange, key)
