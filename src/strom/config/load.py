@@ -165,8 +165,19 @@ def _password(url: str) -> str:
 
 
 def _check_urls(document: Document, problems: Problems) -> None:
-    if document.shared.url != "memory://" and not document.shared.url.startswith(("redis://", "rediss://")):
+    if document.shared.url != "memory://" and not _leads_to_redis(document.shared.url):
         problems.add("shared.url", "expected memory://, redis://HOST:PORT/DATABASE or rediss://… (with TLS)")
+
+
+def _leads_to_redis(url: str) -> bool:
+    """With a number for the database: a client of Redis takes anything else for 0 and says nothing."""
+    try:
+        parts = urlsplit(url)
+        database = parts.path.strip("/")
+        numbers = parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+    return parts.scheme in ("redis", "rediss") and numbers and (not database or database.isdecimal())
 
 
 OPEN_TO_ALL = """anyone who reaches {host} could use this gateway and its backends' keys. Ask for keys (required = true, and \

@@ -45,6 +45,7 @@ def resolve_models(
                 hint = suggestion(row.provider, known)
                 problems.add(f"{where}.provider", f"there is no provider {row.provider!r}{hint}")
             _check_queue(row, where, problems)
+            _check_prices(row, where, problems)
             endpoint = _endpoint(row, table.name)
             ids.claim(endpoint.id, f"{where}.id")
             endpoints.append(endpoint)
@@ -80,6 +81,16 @@ def _check_fallbacks(tables: tuple[ModelTable, ...], problems: Problems) -> None
 def _check_queue(row: EndpointTable, path: str, problems: Problems) -> None:
     if row.queue and row.max_concurrent is None:
         problems.add(f"{path}.queue", "nobody waits without a max_concurrent")
+
+
+def _check_prices(row: EndpointTable, path: str, problems: Problems) -> None:
+    """A price that holds on no day would leave calls without a cost, and nobody would see why."""
+    several = isinstance(row.price, tuple)
+    prices = row.price if isinstance(row.price, tuple) else (row.price,) if row.price is not None else ()
+    for at, price in enumerate(prices):
+        if price.valid_from is not None and price.valid_until is not None and price.valid_until < price.valid_from:
+            where = f"{path}.price[{at}]" if several else f"{path}.price"
+            problems.add(f"{where}.valid_until", "is before valid_from: the price would never hold")
 
 
 def check_patterns(patterns: tuple[str, ...], path: str, problems: Problems) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from strom.core.access import Budget, Limits, PolicySettings, Positive
+from strom.core.access import Budget, Limits, Patterns, PerMinute, PolicySettings, Positive
 from strom.upstreams.settings import Affinity, HealthSettings, Prices, ProtocolName, Strategy
 from strom.upstreams.timeouts import SomeTimeouts, Timeouts
 
@@ -178,9 +178,9 @@ class AuthSettings(msgspec.Struct, frozen=True):
 class LimitsTable(msgspec.Struct, frozen=True):
     """`[limits]`: what binds all calls together, and how much output a call is taken to want that does not say."""
 
-    requests_per_minute: Positive | None = None
-    tokens_per_minute: Positive | None = None
-    concurrent: Positive | None = None
+    requests_per_minute: PerMinute | None = None
+    tokens_per_minute: PerMinute | None = None
+    concurrent: PerMinute | None = None
     budget: Budget | None = None
     assumed_output_tokens: Positive = 1024
 
@@ -253,10 +253,10 @@ class KeyTable(msgspec.Struct, frozen=True):
     key_file: Words | None = None
     key_sha256: str | None = None
     policy: Words | None = None
-    models: tuple[str, ...] = ()
+    models: Patterns = ()
     limits: Limits = Limits()
     admin: bool = False
-    routes: tuple[str, ...] = ()
+    routes: Patterns = ()
     """Patterns of the paths it may ask; none: all."""
     may_pin_endpoint: bool = False
     expires_at: datetime | None = None

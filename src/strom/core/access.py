@@ -11,11 +11,18 @@ from typing import Annotated, Literal
 import msgspec
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
+PerMinute = Annotated[int, msgspec.Meta(ge=1, le=100_000_000_000)]
+"""A bound that no one reaches, below which buckets are counted exactly everywhere: in 64 bits, and in Redis' doubles."""
+Patterns = Annotated[
+    tuple[str, ...],
+    msgspec.Meta(min_length=1, description="a list of patterns, not an empty one: leave it out for no restriction"),
+]
+"""An empty list may mean nothing as well as everything, so nobody may write one."""
 Currency = Annotated[str, msgspec.Meta(pattern="^[A-Z]{3}$", description="three capital letters, like EUR")]
 
 
 class Budget(msgspec.Struct, frozen=True):
-    amount: Annotated[float, msgspec.Meta(gt=0)]
+    amount: Annotated[float, msgspec.Meta(gt=0, le=1_000_000_000)]
     currency: Currency
     per: Literal["day", "week", "month"] = "month"
 
@@ -23,9 +30,9 @@ class Budget(msgspec.Struct, frozen=True):
 class Limits(msgspec.Struct, frozen=True):
     """None: no limit of that kind."""
 
-    requests_per_minute: Positive | None = None
-    tokens_per_minute: Positive | None = None
-    concurrent: Positive | None = None
+    requests_per_minute: PerMinute | None = None
+    tokens_per_minute: PerMinute | None = None
+    concurrent: PerMinute | None = None
     budget: Budget | None = None
 
 
@@ -36,10 +43,10 @@ class PolicySettings(msgspec.Struct, frozen=True):
     """What an endpoint must be to serve a call. An endpoint that does not tell a property satisfies no pattern on it."""
 
     id: Annotated[str, msgspec.Meta(min_length=1, description="text that is not empty")]
-    regions: tuple[str, ...] = ()
-    sovereignty_classes: tuple[str, ...] = ()
-    retentions: tuple[str, ...] = ()
-    providers: tuple[str, ...] = ()
+    regions: Patterns = ()
+    sovereignty_classes: Patterns = ()
+    retentions: Patterns = ()
+    providers: Patterns = ()
     """Names of `[[providers]]`."""
 
 

@@ -74,9 +74,12 @@ def _sqlite(rest: str) -> StoreUrl:
 
 def _postgres(target: str) -> StoreUrl:
     try:
-        database = urlsplit(target).path.strip("/")
+        parts = urlsplit(target)
+        database, places = parts.path.strip("/"), parts.netloc
     except ValueError:
-        database = ""
+        database = places = ""
+    if places.count("@") > 1:  # libpq takes what follows the first for the host, and its errors tell the host
+        raise ConfigError("in a user or a password of the store's URL, @ is written %40")
     if not database or "/" in database or "@" in database:  # with a slash too many, a password
         raise ConfigError("expected postgresql://user@host/database")
     return StoreUrl("postgresql", target=target)
