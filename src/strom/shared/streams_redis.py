@@ -184,6 +184,7 @@ class RedisMirror:
 
     async def _write_on(self) -> None:
         away = failures()
+        waits = False
         renewed_at = float("-inf")
         while not (self._closing and not self._due):
             await self._woken()
@@ -192,11 +193,16 @@ class RedisMirror:
             try:
                 await self._write(due, renews=renews)
             except away as error:
-                LOG.warning("copies of streams wait for Redis: %s", type(error).__name__)
+                if not waits:
+                    LOG.warning("copies of streams wait for Redis: %s", type(error).__name__)
+                waits = True
                 self._put_back(due)
                 await asyncio.sleep(RETRY_S)
                 self._wake.set()
                 continue
+            if waits:
+                LOG.warning("copies of streams go to Redis again")
+                waits = False
             self._waiting_bytes -= sum(each.size_bytes for each in due.values())
             if renews:
                 renewed_at = self._now()
