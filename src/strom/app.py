@@ -20,6 +20,8 @@ import click
 import msgspec
 import uvloop
 
+from strom.addresses import HeldAddress
+from strom.config.schema import ServerSettings
 from strom.config.settings import Settings
 from strom.core.errors import StromError
 from strom.gateway.board import Board
@@ -32,10 +34,12 @@ from strom.gateway.routing import Router
 from strom.gateway.services import CallSettings, LoopClock, Services
 from strom.guarding import Guard
 from strom.listening import ADMIN_HOST, CannotListen, Ports, browser_rules
-from strom.logs import REDACTOR
+from strom.logs import REDACTOR, set_up_logging
+from strom.notifying import READY, STOPPING, notify, notify_reloading
 from strom.observing import Observation
 from strom.policies.admission import Admission
 from strom.protocols.table import CODECS
+from strom.renewal import needing_a_restart, needing_new_processes, with_what_is_fixed
 from strom.resumption import make_resumption
 from strom.server.app import App
 from strom.server.front import Front
@@ -48,7 +52,7 @@ from strom.stores.options import StoreOptions
 from strom.stores.responses import ResponseLimits
 from strom.stores.sealing import KeySet, parse_key
 from strom.stores.table import open_key_store, open_response_store, open_store
-from strom.supervisor import reserve, supervise
+from strom.supervisor import RETIRE, Change, Duty, supervise
 from strom.telemetry.sources import client_connections, resumable_streams
 from strom.transport.client import NativeClient
 from strom.transport.types import Exchange
@@ -190,31 +194,84 @@ def serve(settings: Settings, reload: Reload | None = None) -> int:
         announce = found.announcement
         if found.settings.server.workers > 1:
             return _serve_shared(found.settings, reload, announce)
-        return run_process(found.settings, reload, announce, shared=False)
+        return run_process(found.settings, reload, announce, None)
 
 
 def _serve_shared(settings: Settings, reload: Reload | None, announce: Announcement) -> int:
     server = settings.server
     with contextlib.ExitStack() as held, TemporaryDirectory(prefix="strom-") as folder:
         # Port 0: all workers share the one that was found.
-        server = msgspec.structs.replace(server, port=_hold(held, server.host, server.port))
+        addresses = [_hold(held, server.host, server.port)]
+        found = msgspec.structs.replace(server, port=addresses[0].port)
         if server.admin_port is not None:
-            port = _hold(held, server.admin_host or ADMIN_HOST, server.admin_port)
-            server = msgspec.structs.replace(server, admin_port=port)
-        settings = msgspec.structs.replace(settings, server=server, runtime_folder=folder)
-        return supervise(
-            server.workers,
-            lambda announces: run_process(settings, reload, announce if announces else None, shared=True),
+            addresses.append(_hold(held, server.admin_host or ADMIN_HOST, server.admin_port))
+            found = msgspec.structs.replace(found, admin_port=addresses[1].port)
+        asked = found if reload is None else server
+        fleet = Gateways(
+            msgspec.structs.replace(settings, server=found, runtime_folder=folder), asked, reload, announce
         )
+        return supervise(server.workers, fleet, addresses)
 
 
-def _hold(stack: contextlib.ExitStack, host: str, port: int) -> int:
-    """The port held for the workers as long as the stack."""
+def _hold(stack: contextlib.ExitStack, host: str, port: int) -> HeldAddress:
+    """The address held for the workers as long as the stack."""
     try:
-        held = stack.enter_context(reserve(host, port))
+        held = HeldAddress(host, port)
     except OSError as error:
         raise _cannot_listen(host, port, error) from error
-    return int(held.getsockname()[1])
+    stack.callback(held.close)
+    return held
+
+
+class Gateways:
+    """The fleet of a supervisor: each worker is a gateway with the settings that hold when it starts."""
+
+    def __init__(
+        self, settings: Settings, asked: ServerSettings, reload: Reload | None, announce: Announcement
+    ) -> None:
+        """`asked`: the server's settings before ports were found."""
+        self._settings = self._before = settings
+        self._asked = asked
+        self._reload = reload
+        self._announce = announce
+
+    @property
+    def grace_s(self) -> float:
+        return self._settings.server.shutdown_grace_s
+
+    def work(self, duty: Duty) -> int:
+        server, settings = self._settings.server, self._settings
+        set_up_logging(server.log_level, server.log_format, [secret.reveal() for secret in settings.secrets])
+        announce = self._announce if duty.announces else None
+        return run_process(settings, self._reload, announce, duty)
+
+    def reload(self) -> Change:
+        if self._reload is None:
+            return Change.REFUSED
+        try:
+            read = self._reload()
+        except StromError as error:
+            click.echo(REFUSED.format(error.message), err=True)
+            return Change.REFUSED
+        _warn_of_restart(needing_a_restart(msgspec.structs.replace(read, server=self._asked), read))
+        self._before, fresh = self._settings, with_what_is_fixed(self._settings, read)
+        self._settings = fresh
+        outgrown = needing_new_processes(self._before, fresh)
+        if not outgrown:
+            return Change.IN_PLACE
+        click.echo(f"Workers are replaced for {', '.join(outgrown)}.", err=True)
+        return Change.NEW_PROCESSES
+
+    def restore(self) -> None:
+        self._settings = self._before
+
+
+def _warn_of_restart(changed: list[str]) -> None:
+    if changed:
+        click.echo(f"warning: {', '.join(changed)} takes effect at the next start", err=True)
+
+
+REFUSED = "The changed configuration was refused, the old one stays:\n{}"
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> StromError:
@@ -224,22 +281,25 @@ def _cannot_listen(host: str, port: int, error: OSError) -> StromError:
     return StromError(f"Cannot listen on {host}:{port}: {why}. Choose another with --port or --host.")
 
 
-def run_process(settings: Settings, reload: Reload | None, announce: Announcement | None, *, shared: bool) -> int:
+def run_process(settings: Settings, reload: Reload | None, announce: Announcement | None, duty: Duty | None) -> int:
+    """`duty`: of one worker among several; None: it is alone."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(settings, reload, announce, shared=shared))
+        return runner.run(_serve(settings, reload, announce, duty))
 
 
-async def _serve(settings: Settings, reload: Reload | None, announce: Announcement | None, *, shared: bool) -> int:
+async def _serve(settings: Settings, reload: Reload | None, announce: Announcement | None, duty: Duty | None) -> int:
     runtime = Runtime(settings)
     await runtime.resumption.open()
     try:
-        ports = await _open_ports(runtime, shared=shared)
+        ports = await _open_ports(runtime, duty)
     except StromError:
         await runtime.close()
         raise
     runtime.observation.station.add(client_connections(lambda: ports.open_connections))
     stop = Stop(ports, settings.server.shutdown_grace_s, runtime.stop_calls)
-    stop.install(lambda: _reload(runtime, ports, reload))
+    stop.install(lambda: _reload(runtime, ports, reload, alone=duty is None))
+    tell_ready = duty.ready if duty is not None else lambda: notify(READY)
+    tell_ready()
     if announce is not None:
         announced = await _with_a_model(runtime, announce)
         announced = msgspec.structs.replace(announced, scheme=ports.scheme, admin_place=ports.admin_place)
@@ -248,15 +308,17 @@ async def _serve(settings: Settings, reload: Reload | None, announce: Announceme
             click.echo(f"warning: {warning}", err=True)
     _calm_collector()
     await stop.until_stopped()
+    if duty is None:
+        notify(STOPPING)
     await runtime.close()
     return 0
 
 
-async def _open_ports(runtime: Runtime, *, shared: bool) -> Ports:
+async def _open_ports(runtime: Runtime, duty: Duty | None) -> Ports:
     """Raises StromError."""
     ports = Ports(runtime.settings, runtime.front, runtime.has_memory)
     try:
-        await ports.start(shared=shared)
+        await ports.start(None if duty is None else duty.sockets)
     except CannotListen as error:
         raise _cannot_listen(error.host, error.port, error.cause) from error
     return ports
@@ -281,38 +343,52 @@ def _calm_collector() -> None:
     gc.set_threshold(20_000, 50, 50)
 
 
-def _reload(runtime: Runtime, ports: Ports, reload: Reload | None) -> None:
-    """A bad file is refused and what runs stays."""
+def _reload(runtime: Runtime, ports: Ports, reload: Reload | None, *, alone: bool) -> None:
+    """A bad file is refused and what runs stays. `alone`: no parent has looked at the file before."""
     if reload is None:
         return
+    if alone:
+        notify_reloading()
     try:
-        fresh = reload()
-        if not fresh.providers:
-            fresh = msgspec.structs.replace(fresh, providers=runtime.settings.providers)
+        fresh = with_what_is_fixed(runtime.settings, read := reload())
         for secret in fresh.secrets:
             REDACTOR.register(secret.reveal())
         ports.reload(fresh)
+        if alone:
+            before = runtime.settings
+            _warn_of_restart([*needing_a_restart(before, read), *needing_new_processes(before, fresh)])
         runtime.replace_settings(fresh)
         for warning in fresh.warnings:
             click.echo(f"warning: {warning}", err=True)
     except StromError as error:
-        click.echo(f"The changed configuration was refused, the old one stays:\n{error.message}", err=True)
+        click.echo(REFUSED.format(error.message), err=True)
     else:
         click.echo("Configuration reloaded.", err=True)
+    if alone:
+        notify(READY)
 
 
 LAST_WORDS_S = 0.2
 """So long before connections are cut, running calls are told that they are."""
 
 
+RETIREMENT_S = 3600.0
+"""So long at most does a worker that was replaced finish its streams."""
+
+
 class Stop:
-    """The first SIGTERM or Ctrl-C drains, the second one cuts. `stop_calls` ends what runs with a word to its client."""
+    """The first SIGTERM or Ctrl-C drains, the second one cuts; a replaced worker drains at leisure.
+
+    `stop_calls` ends what runs with a word to its client.
+    """
 
     def __init__(self, listener: Ports, grace_s: float, stop_calls: Callable[[], None]) -> None:
         self._listener = listener
-        self._grace_s = grace_s
+        self._grace_s = max(grace_s, LAST_WORDS_S)
         self._stop_calls = stop_calls
         self._asked = asyncio.Event()
+        self._signals = 0
+        self._timers: list[asyncio.TimerHandle] = []
         self._cut: asyncio.Task[None] | None = None
 
     def install(self, on_hangup: Callable[[], None]) -> None:
@@ -320,20 +396,36 @@ class Stop:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
         loop.add_signal_handler(signal.SIGHUP, on_hangup)
+        loop.add_signal_handler(RETIRE, self._retire)
 
     def _signalled(self) -> None:
-        if self._asked.is_set():
+        self._signals += 1
+        if self._signals == 1:
+            self._drain_within(self._grace_s)
+        elif self._cut is None:
             self._cut = asyncio.get_running_loop().create_task(self._cut_off())
+
+    def _retire(self) -> None:
+        if not self._asked.is_set():
+            self._drain_within(RETIREMENT_S)
+
+    def _drain_within(self, grace_s: float) -> None:
         self._asked.set()
+        if waiting := self._listener.open_exchanges:
+            click.echo(f"Draining {waiting} running calls (at most {grace_s:g} s); again to cut.", err=True)
+        loop = asyncio.get_running_loop()
+        self._timers.append(loop.call_later(grace_s - LAST_WORDS_S, self._stop_calls))
+        self._timers.append(loop.call_later(grace_s, self._end))
+
+    def _end(self) -> None:
+        if self._cut is None:
+            self._cut = asyncio.get_running_loop().create_task(self._listener.close())
 
     async def until_stopped(self) -> None:
         await self._asked.wait()
-        if self._listener.open_exchanges:
-            waiting = self._listener.open_exchanges
-            click.echo(f"Draining {waiting} running calls (at most {self._grace_s:g} s); again to cut.", err=True)
-        last_words = asyncio.get_running_loop().call_later(max(0.0, self._grace_s - LAST_WORDS_S), self._stop_calls)
-        await self._listener.drain(max(self._grace_s, LAST_WORDS_S))
-        last_words.cancel()
+        await self._listener.drain(RETIREMENT_S)
+        for timer in self._timers:
+            timer.cancel()
         if self._cut is not None:
             await self._cut
 

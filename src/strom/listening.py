@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -101,15 +102,15 @@ class Ports:
         """Host and port of the operators' listener."""
         return None if self._admin is None else (self._server.admin_host or ADMIN_HOST, self._admin.port)
 
-    async def start(self, *, shared: bool) -> None:
-        """Raises CannotListen."""
+    async def start(self, sockets: Sequence[Sequence[socket.socket]] | None = None) -> None:
+        """`sockets`: for each address those to listen on, where the parent has opened them. Raises CannotListen."""
         server, context = self._server, None if self._tls is None else self._tls.context
         places = [(self._listener, server.host, server.port)]
         if self._admin is not None:
             places.append((self._admin, server.admin_host or ADMIN_HOST, server.admin_port or 0))
-        for listener, host, port in places:
+        for number, (listener, host, port) in enumerate(places):
             try:
-                await listener.start(host, port, ssl_context=context, reuse_port=shared)
+                await listener.start(host, port, ssl_context=context, sockets=sockets[number] if sockets else ())
             except OSError as error:
                 await self.close()
                 raise CannotListen(host, port, error) from error

@@ -73,7 +73,7 @@ def test_a_stream_over_tls_and_a_new_certificate(tmp_path: Path) -> None:
                 assert {"new.test"} <= names_at(running.url)
                 (tmp_path / "key.pem").chmod(0o644)
                 running.signal(signal.SIGHUP)
-                assert "chmod 600" in wait_for_word(running, "was refused", 2 * workers)
+                assert "chmod 600" in wait_for_word(running, "was refused", workers + 1)
                 # The connection from before all that still serves.
                 assert client.get(f"{running.url}/healthz").status_code == 200
 

@@ -12,9 +12,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from strom.transport.intake import Intake, always
 from strom.transport.server import ServerConnection
@@ -46,31 +48,44 @@ class Listener:
         self._warned_at = float("-inf")
         self.turned_away = 0
         """Connections that were too many, since the start."""
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._emptied = asyncio.Event()
         self._emptied.set()
 
     async def start(
-        self, host: str, port: int, *, ssl_context: ssl.SSLContext | None = None, reuse_port: bool = False
+        self,
+        host: str,
+        port: int,
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        reuse_port: bool = False,
+        sockets: Sequence[socket.socket] = (),
     ) -> None:
-        """Listens; port 0 takes a free one (see `port`). Raises OSError when the address cannot be had."""
+        """Listens; port 0 takes a free one (see `port`). Raises OSError when the address cannot be had.
+
+        `sockets`: bound ones to listen on instead.
+        """
+        named = {"host": host, "port": port, "reuse_port": reuse_port or None}
+        places = [{"sock": each} for each in sockets] or [named]
+        for place in places:
+            self._servers.append(await self._listen(ssl_context, place))
+
+    async def _listen(self, ssl_context: ssl.SSLContext | None, place: Mapping[str, Any]) -> asyncio.Server:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
+        return await loop.create_server(
             lambda: ServerConnection(self._handler, self._limits, self, loop),
-            host,
-            port,
             ssl=ssl_context,
             ssl_handshake_timeout=min(self._limits.head_timeout_s, _HANDSHAKE_S) if ssl_context is not None else None,
-            reuse_port=reuse_port or None,
             backlog=_BACKLOG,
+            **place,
         )
 
     @property
     def port(self) -> int:
         """The port listened on."""
-        if self._server is None or not self._server.sockets:
+        if not self._servers or not self._servers[0].sockets:
             raise RuntimeError("not listening")
-        return int(self._server.sockets[0].getsockname()[1])
+        return int(self._servers[0].sockets[0].getsockname()[1])
 
     @property
     def open_connections(self) -> int:
@@ -96,8 +111,8 @@ class Listener:
         await self._until_empty(_CUT_S)
 
     def stop_accepting(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
 
     # -- Roster
 
