@@ -154,6 +154,7 @@ def test_rate_limits_pass_with_their_headers() -> None:
     assert exchange.status == 429
     assert exchange.header_out(b"retry-after") == b"17"
     assert exchange.header_out(b"x-ratelimit-remaining-requests") == b"0"
+    assert rig.record.fault == "upstream", "it limits the gateway, not this client"
     assert exchange.header_out(b"set-cookie") is None
 
 

@@ -58,6 +58,28 @@ def test_the_next_endpoint_goes_on_and_the_block_says_so() -> None:
     assert rig.record.usage.output_tokens == 3 + -(-40 // 4)
 
 
+def test_no_more_is_asked_for_than_the_client_wants() -> None:
+    rig, exchange = begin(max_tokens=2)
+    rig.upstream().read(ROLE, text(STORY[:20]), text(STORY[20:40]))
+    rig.upstream().fail(CUT)
+    assert len(rig.client.sent) == 1
+    assert "error" in data_objects(exchange.body_out)[-1], "that it ends there was not proven"
+    assert words(exchange.body_out) == STORY[:40]
+
+
+def test_a_limit_that_strikes_in_the_middle_is_a_failure_of_that_backend() -> None:
+    rig, exchange = begin()
+    limited = (
+        b'data: {"error": {"message": "slow down", "type": "rate_limit_error", "code": "rate_limit_exceeded"}}\n\n'
+    )
+    rig.upstream().read(ROLE, text(STORY[:40]))
+    rig.upstream().read(limited)
+    assert exchange.state == "started"
+    rig.upstream().response(200, SSE)
+    rig.upstream().end(ROLE, text(STORY[40:]), FINISH, DONE)
+    assert words(exchange.body_out) == STORY
+
+
 def test_without_the_option_the_error_is_honest() -> None:
     rig = Rig(endpoints=2)
     exchange = rig.call()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
-from strom.core.errors import IncompleteCompletion, StreamFailed, StromError
+from strom.core.errors import IncompleteCompletion, RateLimited, StreamFailed, StromError
 from strom.core.events import (
     ArgumentsDelta,
     BlockEnded,
@@ -41,9 +41,10 @@ _BROKEN = "The backend failed in the middle of its answer, and the one that was 
 
 
 class Story:
-    """What a client was given of one answer, over all its upstreams."""
+    """What a client was given of one answer, over all its upstreams. `limit`: how many tokens the client wants at most."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
         self.pieces: list[str] = []
         self.open: int | None = None
         """The block that is open at the client."""
@@ -56,6 +57,11 @@ class Story:
     @property
     def text(self) -> str:
         return "".join(self.pieces)
+
+    @property
+    def left(self) -> int | None:
+        """How many tokens may still come: local servers and hosts give a token, rarely more, in a delta."""
+        return None if self.limit is None else max(0, self.limit - self.evidence.deltas)
 
     def take(self, event: Event) -> None:
         match event:
@@ -76,13 +82,21 @@ class Story:
 def make_story(request: Request) -> Story | None:
     """None: what is asked for cannot be continued. A whole reply is not begun before it is complete, and needs none."""
     several = request.sampling.n is not None and request.sampling.n > 1
-    return None if several or not request.stream or request.response_format is not None else Story()
+    return (
+        None
+        if several or not request.stream or request.response_format is not None
+        else Story(request.max_output_tokens)
+    )
 
 
 def may_continue(story: Story, error: StromError) -> bool:
-    """A terminator without a reason is an end all the same: what would come after it, nobody asked for."""
-    ended = isinstance(error, IncompleteCompletion)
-    return error.fault == "upstream" and error.retryable and not ended and not story.closed_off
+    """A terminator without a reason is an end all the same: what would come after it, nobody asked for. Likewise what would
+    come after as much as was asked for."""
+    ended = isinstance(error, IncompleteCompletion) or story.left == 0
+    of_upstream = error.fault == "upstream" or isinstance(
+        error, RateLimited
+    )  # of a backend that was asked, it is its own
+    return of_upstream and error.retryable and not ended and not story.closed_off
 
 
 def go_on(incoming: Incoming, story: Story, quirks: Quirks) -> tuple[Incoming, Seam]:
@@ -99,11 +113,8 @@ def continued(request: Request, story: Story, *, prefill: bool) -> tuple[Request
     """
     shown = story.text.rstrip()
     cut = story.text[len(shown) :]
-    limit = request.max_output_tokens
-    if limit is not None:
-        limit = max(1, limit - story.evidence.deltas)  # local servers and hosts give a token, rarely more, in a delta
     if not shown:
-        return msgspec.structs.replace(request, max_output_tokens=limit), cut
+        return msgspec.structs.replace(request, max_output_tokens=story.left), cut
     messages = list(request.messages)
     if messages and messages[-1].role == "assistant":
         last = messages.pop()
@@ -112,7 +123,7 @@ def continued(request: Request, story: Story, *, prefill: bool) -> tuple[Request
         messages.append(Message("assistant", (TextPart(shown),)))
     if not prefill:
         messages.append(Message("user", (TextPart(CONTINUE),)))
-    return msgspec.structs.replace(request, messages=tuple(messages), max_output_tokens=limit), cut
+    return msgspec.structs.replace(request, messages=tuple(messages), max_output_tokens=story.left), cut
 
 
 class StoryPipe:

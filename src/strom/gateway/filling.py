@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strom.core.errors import StromError
+from strom.core.errors import RateLimited, StromError
 from strom.core.evidence import Evidence
 from strom.gateway.accounts import (
     UsageEstimate,
@@ -27,6 +27,8 @@ def bring_up_to_date(call: Call, error: StromError | None, now: float) -> None:
     evidence = attempt.evidence if attempt is not None else Evidence()
     record.status = status_of(evidence, error, dispatched=call.dispatched_at is not None)
     fill_record(record, _estimate(call, evidence, error), evidence, error)
+    if isinstance(error, RateLimited) and attempt is not None and attempt.dispatched:
+        record.fault = "upstream"  # its limits are on us; a caller's own refuse before anything is sent
     if record.error is not None:
         record.error.message = without_echoes(record.error.message, call.request)
     record.dropped = [*call.dropped, *evidence.notes, *evidence.lost_to(call.codec.name)]
