@@ -71,6 +71,28 @@ def test_a_budget_that_is_used_up_is_no_matter_of_waiting() -> None:
     assert (refused.status, error["code"], error["type"]) == (429, "insufficient_quota", "insufficient_quota")
 
 
+@pytest.mark.parametrize("front", FRONTS)
+def test_sdks_are_told_not_to_come_back_for_what_will_be_refused_again(front: str) -> None:
+    """Of their own accord they retry a 429, after the time it names: a minute each for a prompt that never fits."""
+    rig = rig_with(Limits(tokens_per_minute=5))
+    long = "word " * 100
+    turn = {"input": long} if front == "openai-responses" else {"messages": [{"role": "user", "content": long}]}
+    refused = rig.call(front, headers=AUTH, **turn)
+    assert refused.status == 429
+    assert b"shorten it" in refused.body_out
+    assert refused.header_out(b"x-should-retry") == b"false"
+    spent = rig_with(Limits(budget=Budget(0.00001, "EUR", "day")))
+    spent.call(headers=AUTH)
+    answer(spent)
+    assert spent.call(front, headers=AUTH).header_out(b"x-should-retry") == b"false"
+
+
+def test_sdks_may_come_back_for_what_time_gives_back() -> None:
+    rig = rig_with(Limits(requests_per_minute=1))
+    rig.call(headers=AUTH)
+    assert rig.call(headers=AUTH).header_out(b"x-should-retry") is None
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_our_limits_stand_on_every_answer_and_an_upstreams_do_not(stream: bool) -> None:
     rig = rig_with(Limits(requests_per_minute=10, tokens_per_minute=1000))

@@ -18,10 +18,16 @@ from strom.core.record import CallRecord
 from strom.gateway.services import Clock
 from strom.gateway.timers import Handle
 from strom.policies.limit_headers import limit_headers
-from strom.policies.limits import charge_for, refusal_error
+from strom.policies.limits import charge_for, helps_waiting, refusal_error
 from strom.policies.slowdown import Slowdown
 from strom.shared.limiter import NOTHING, Demand, Lease, Limiter, Refusal
 from strom.transport.types import Exchange, Headers
+
+DO_NOT_RETRY = (b"x-should-retry", b"false")
+"""SDKs retry a 429 of their own accord, and would wait a minute for what will be refused again.
+
+Source: protocol-facts.md, "SDK retry rule (openai, anthropic)": this header overrides it.
+"""
 
 
 class LeaseGrant:
@@ -129,7 +135,7 @@ class Desk:
         headers = limit_headers(protocol, demand.scopes, outcome.readings, self._wall())
         if isinstance(outcome, Refusal):
             error = refusal_error(outcome)
-            error.headers = headers
+            error.headers = headers if helps_waiting(outcome) else [*headers, DO_NOT_RETRY]
             self.decisions[outcome.kind, outcome.scope.id.partition(":")[0] or "all"] += 1
             return error
         self.decisions["granted", "all"] += 1

@@ -31,6 +31,10 @@ _UPSTREAM_NAMES = (b"request-id", b"x-request-id")
 """Source: protocol-facts.md section 3.4 (Anthropic); OpenAI's API reference, "Debugging requests"."""
 
 
+PLAIN = (b"allow", b"x-should-retry", UPSTREAM_ID)
+"""Fields of an error that are the same in every protocol."""
+
+
 def upstream_id(headers: Headers) -> Headers:
     """The upstream's own id as a field for the client; nothing where it gave none."""
     value = next((value for name, value in headers if name in _UPSTREAM_NAMES), b"")
@@ -58,7 +62,7 @@ def respond_error(exchange: Exchange, codec: Codec, error: StromError, trace_id:
     known = {name for name, _ in headers}
     headers += [field for field in encoded.headers if field[0] not in known]
     known = {name for name, _ in headers}
-    headers += [field for field in error.headers if field[0] in (b"allow", UPSTREAM_ID) and field[0] not in known]
+    headers += [field for field in error.headers if field[0] in PLAIN and field[0] not in known]
     exchange.respond(encoded.status, headers, encoded.body)
     return encoded.status
 

@@ -171,6 +171,11 @@ def refusal_error(refusal: Refusal) -> StromError:
     return RateLimited(words, retry_after_s=retry_after_s)
 
 
+def helps_waiting(refusal: Refusal) -> bool:
+    """Whether the same request may be admitted soon: not one that never fits, nor one whose budget is used up."""
+    return refusal.wait_ms is not None and refusal.kind != "budget"
+
+
 def _again(seconds: float) -> str:
     """Codex reads the number out of these words. Source: protocol-facts.md section 2.5."""
     return f"Please try again in {math.ceil(seconds * 1000) / 1000:g}s."
