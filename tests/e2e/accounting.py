@@ -36,11 +36,11 @@ class CountingUpstream(Upstream):
 
     async def _answer(self, head: str, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         orders = dict(ORDER.findall(last_text(request)))
-        if "refuse" not in orders:
-            self.counted.update(input=PROMPT, output=int(orders["n"]))
-        writer.write(REFUSAL if "refuse" in orders else HEAD)
-        if "refuse" in orders:
+        if "n" not in orders:  # refused, or no model call
+            writer.write(REFUSAL)
             return
+        self.counted.update(input=PROMPT, output=int(orders["n"]))
+        writer.write(HEAD)
         for frame in frames(int(orders["n"]), orders["end"]):
             writer.write(b"%x\r\n%b\r\n" % (len(frame), frame))
             await writer.drain()

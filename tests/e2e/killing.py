@@ -24,7 +24,7 @@ from tests.e2e.processes import Upstream, ask
 from tests.e2e.replicas import KEYS, Replica, Services, Stage
 
 CLIENTS = 12
-BUCKET = 60
+BUCKET = 30
 _NUMBERS = itertools.count()
 
 
@@ -39,7 +39,7 @@ class Told(NamedTuple):
 
 
 class Load:
-    """Streams through nginx in a thread, until `stop`; a counted call goes along with every third."""
+    """Streams through nginx in a thread, until `stop`; two counted calls go along with each."""
 
     def __init__(self, url: str) -> None:
         self._url = f"{url}/v1/chat/completions"
@@ -61,7 +61,7 @@ class Load:
     async def _ask_on(self, client: httpx.AsyncClient) -> None:
         while not self._ended.is_set():
             number = next(_NUMBERS)
-            if number % 3 == 0:
+            for _ in range(2):
                 self.counted.append(await self._ask(client, "counted", "n=1", number))
             self.free.append(await self._ask(client, "free", f"n={10 + number % 20} gap=0.04", number))
 
@@ -89,7 +89,8 @@ class Verdict(NamedTuple):
     after: int
     """Calls that began after it, all served."""
     admitted: int
-    """Counted calls let through."""
+    """Counted calls let through; the others were refused."""
+    refused: int
     allowed: int
     seen: int
     """Calls that the upstream saw, all recorded."""
@@ -119,8 +120,8 @@ def judge(load: Load, killed: str, at: float, upstream: Upstream, store_url: str
     allowed = BUCKET + int((last - load.began) * BUCKET / 60) + 1
     assert admitted <= allowed
     seen, marked = recorded(upstream, store_url)
-    whole = sum(told.is_whole for told in calls)
-    return Verdict(len(calls), whole, len(faulty), len(survived), len(after), admitted, allowed, seen, marked)
+    whole, refused = sum(told.is_whole for told in calls), sum(told.status == 429 for told in load.counted)
+    return Verdict(len(calls), whole, len(faulty), len(survived), len(after), admitted, refused, allowed, seen, marked)
 
 
 def recorded(upstream: Upstream, store_url: str) -> tuple[int, int]:

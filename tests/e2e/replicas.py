@@ -56,7 +56,7 @@ key_env = "FREE_KEY"
 [[keys]]
 name = "counted"
 key_env = "COUNTED_KEY"
-limits = {{ requests_per_minute = 60 }}
+limits = {{ requests_per_minute = 30 }}
 [[keys]]
 name = "narrow"
 key_env = "NARROW_KEY"
