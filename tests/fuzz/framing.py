@@ -53,6 +53,7 @@ OBJECTS = (
     b'  {"city": "Paris", "days": [1, 2], "q": "\\"}{"}  ',
     b'```json\n{"city": "Paris"}\n```\nDone.',
     b'{"strom": {"trace_id": "t"}, "strom ": 1}',
+    b'{"str\\u006fm": {"trace_id": "t"}, "strom"\n:\t1}',
     b"[1, [2, [3]]]",
 )
 CODED = (
@@ -79,7 +80,7 @@ def judge_sse(pieces: list[bytes], _: random.Random) -> None:
             assert (event, told) == block, f"{(event, told)} for {block}"
     out = b"".join(frame.raw for frame in frames) + parser.pending
     assert _lined(out) == _lined(data.removeprefix(BOM)), "bytes are lost or made up"
-    assert parser.idle == (not parser.pending)
+    assert not (parser.idle and parser.pending)
     assert _lined(parser.pending) == rest or parser.pending.rstrip(b"\r\n") == rest.rstrip(b"\n")
     _same_frames(frames, data)
 

@@ -17,8 +17,8 @@ import msgspec
 from strom.core.access import Budget, KeySettings, Limits
 from strom.core.record import CallRecord
 from strom.gateway import board as real
-from strom.gateway.plan import Endpoint
 from strom.gateway.opening import Opening
+from strom.gateway.plan import Endpoint
 from strom.gateway.services import CallSettings, Clock, Running
 from strom.policies.limits import LimitBook
 from strom.protocols.codec import Quirks

@@ -34,11 +34,11 @@ def append_member(data: bytes, name: str, value: bytes) -> bytes:
 
     `data` must be an object; `value` is JSON.
     """
-    key = _ENCODE(name) + b":"
-    if key in data or _ENCODE(name) + b" " in data:
+    quoted = _ENCODE(name)
+    if quoted in data or b"\\u" in data:  # an escape may hide the name
         members = split(data)
         if name in members:
             return join({**{known: kept for known, kept in members.items() if known != name}, name: value})
     head = data.rstrip()[:-1].rstrip()
     comma = b"" if head.endswith(b"{") else b","
-    return head + comma + key + value + b"}"
+    return head + comma + quoted + b":" + value + b"}"

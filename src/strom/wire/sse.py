@@ -71,8 +71,8 @@ class SseParser:
 
     @property
     def idle(self) -> bool:
-        """No byte of an event that is not closed yet has come: the next read begins a new one."""
-        return not self._buffer
+        """The next read begins a new event: no byte of one that is not closed has come, nor the first half of a CRLF."""
+        return not (self._buffer or self._swallow_lf)
 
     @property
     def pending(self) -> bytes:

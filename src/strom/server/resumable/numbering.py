@@ -39,7 +39,7 @@ class EventNumbering:
         self._count = 0
 
     def feed(self, data: bytes) -> Numbered:
-        if self._parser.idle and is_one_line(data):  # what most writes are
+        if self._count and self._parser.idle and is_one_line(data):  # what most writes are
             self._count += 1
             return [b"id: %d\n%b" % (self._count, data)], b""
         frames: list[bytes] = []
