@@ -21,7 +21,7 @@ export STROM_SHARED = $(abspath $(SHARED))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint check coverage cases clients bench bench-library soak-library docs docs-serve lock audit sbom clean
+.PHONY: help serve test lint check coverage cases clients bench bench-library soak-library docs reference docs-serve lock audit sbom clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -62,6 +62,9 @@ soak-library: $(DEV) ## open and abandon ten thousand streams; nothing may stay 
 
 docs: $(DEV) ## build the documentation into build/docs, warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict $(ARGS)
+
+reference: $(DEV) ## write the pages of docs/reference that are made from the program
+	PYTHONPATH=. $(BIN)/python tools/reference.py
 
 docs-serve: $(DEV) ## show the documentation while you write it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --watch src/strom $(ARGS)

@@ -15,24 +15,24 @@ from tests.stores.test_versions import make_first_schema, run_sql
 def test_an_outdated_file(strom: Strom, tmp_path: Path) -> None:
     first_release(tmp_path / "s.db")
     url = sqlite_url(tmp_path / "s.db")
-    shown = strom("db", "status", "--url", url)
+    shown = strom("db", "status", "--store", url)
     assert (shown.code, shown.out.split(": ")[1][:21]) == (1, "outdated, schema 0001")
-    assert f"from schema 0001 to schema {HEAD}" in strom("db", "upgrade", "--url", url).out
-    assert "already" in strom("db", "upgrade", "--url", url).out
-    shown = strom("db", "status", "--url", url, "--json")
+    assert f"from schema 0001 to schema {HEAD}" in strom("db", "upgrade", "--store", url).out
+    assert "already" in strom("db", "upgrade", "--store", url).out
+    shown = strom("db", "status", "--store", url, "--json")
     assert (shown.code, shown.json["standing"], shown.json["schema"]) == (0, "current", HEAD)
     assert len(strom("traces", "list", "--store", url, "--json").json["data"]) == 3
 
 
 def test_a_postgresql(strom: Strom, postgres_database: str, tmp_path: Path) -> None:
-    assert "empty" in strom("db", "status", "--url", postgres_database).out
+    assert "empty" in strom("db", "status", "--store", postgres_database).out
     make_first_schema(postgres_database)
     shown = strom("traces", "list", "--store", postgres_database)
     assert "strom db upgrade" in shown.err
-    assert strom("db", "upgrade", "--url", postgres_database).code == 0
+    assert strom("db", "upgrade", "--store", postgres_database).code == 0
     assert strom("traces", "list", "--store", postgres_database, "--json").json["data"] == []
     run_sql(postgres_database, "UPDATE alembic_version SET version_num = '9999'")
-    shown = strom("db", "upgrade", "--url", postgres_database)
+    shown = strom("db", "upgrade", "--store", postgres_database)
     assert (shown.code, "newer version" in shown.err) == (1, True)
 
 
@@ -52,7 +52,7 @@ def test_the_store_of_the_configuration(strom: Strom, tmp_path: Path) -> None:
     ],
 )
 def test_stores_that_are_none(strom: Strom, url: str, words: str) -> None:
-    shown = strom("db", "upgrade", "--url", url)
+    shown = strom("db", "upgrade", "--store", url)
     assert (shown.code, shown.out) == (1, "")
     assert words in shown.err
     assert "geheim" not in shown.err

@@ -95,7 +95,7 @@ def test_a_memory_store_is_its_processes_own(strom: Strom) -> None:
 
 def test_places_exclude_each_other(strom: Strom, store: str) -> None:
     assert strom("keys", "list", "--store", store, "--url", "http://127.0.0.1:1").code == 2
-    assert strom("keys", "list", "--key-env", "K").code == 2
+    assert strom("keys", "list", "--api-key-env", "K").code == 2
 
 
 def test_a_policy_must_be_known_where_there_is_a_configuration(strom: Strom, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_through_a_gateway_the_same_words_go_over_http(
 ) -> None:
     made = strom("keys", "create", "ci", "--store", store, "--json").json
     api = _Api({**made, **made["key"]})
-    monkeypatch.setattr("strom.cli.key_source.gateway_api", lambda url, key_env: api)
+    monkeypatch.setattr("strom.cli.http.gateway_api", lambda url, key_env: api)
     for arguments in (
         ["create", "ci"], ["list"], ["show", "ci"], ["rotate", "ci", "--overlap", "5s"], ["revoke", made["secret"]],
         ["disable", "ci"], ["enable", "a b"],

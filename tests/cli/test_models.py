@@ -14,7 +14,7 @@ TWO = {"data": [{"id": "m1", "owned_by": "mlx"}, {"id": "m2"}, {"id": 3}, "x"]}
 def test_of_a_gateway(strom: Strom, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     served.answers["/v1/models"] = (200, TWO)
     monkeypatch.setenv("K", " gw-1 ")
-    shown = strom("models", "--url", served.url + "/v1", "--key-env", "K")
+    shown = strom("models", "--url", served.url + "/v1", "--api-key-env", "K")
     assert shown == Outcome(0, "MODEL  PROVIDER\nm1     mlx\nm2     -\n", "")
     assert served.requests[0][1]["authorization"] == "Bearer gw-1"
     assert strom("models", "--url", served.url, "--json").json == [
@@ -103,7 +103,7 @@ def test_foreign_names_cannot_steer_the_terminal(strom: Strom, served: Served) -
     [
         (
             (401, {"error": {"message": "No key."}}),
-            "answered 401: No key. (name the variable that holds a key with --key-env)",
+            "answered 401: No key. (name the variable that holds a key with --api-key-env)",
         ),
         ((403, b""), "answered 403: Forbidden (name the variable"),
         ((404, {"error": "not here"}), "answered 404: not here"),
@@ -132,7 +132,7 @@ def test_mistakes_in_addresses_and_variables(strom: Strom) -> None:
         strom("models", "--url", "localhost").err
         == "strom: --url: expected a URL that begins with http:// or https://\n"
     )
-    shown = strom("models", "--url", "http://127.0.0.1", "--key-env", "NONE")
+    shown = strom("models", "--url", "http://127.0.0.1", "--api-key-env", "NONE")
     assert shown.err == "strom: the environment variable NONE is not set\n"
     assert "cannot be reached" in strom("models", "--url", "http://127.0.0.1:9").err
     assert "cannot be reached" in strom("models", "--url", "http://name.invalid").err

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Strom
+from tests.cli.conftest import Served, Strom
 
 CONFIG = """
 [[providers]]
@@ -90,3 +90,37 @@ def test_names_that_are_none(strom: Strom, config: str, arguments: list[str], wo
     told = strom("policy", "explain", *arguments, "--config", config)
     assert told.code == 1
     assert words in told.err
+
+
+@pytest.fixture
+def managed(strom: Strom, config: str, tmp_path: Path) -> str:
+    """The configuration with a store that holds a key; its secret."""
+    with Path(config).open("a") as file:
+        file.write(f'[store]\nurl = "sqlite:///{tmp_path / "s.db"}"\n')
+    secret = strom("keys", "create", "anna", "--policy", "eu", "--config", config).out.strip()
+    assert secret.startswith("sk-strom-")
+    return secret
+
+
+def test_managed_keys_are_known_by_name_id_and_prefix(strom: Strom, config: str, managed: str) -> None:
+    row = strom("keys", "show", "anna", "--config", config, "--json").json
+    for name in ("anna", row["id"], row["prefix"], managed):
+        told = strom("policy", "explain", "m", "--key", name, "--config", config, "--json")
+        assert (told.code, told.json["key"], told.json["policies"]) == (0, "anna", ["eu"])
+        assert managed not in told.out + told.err
+    assert strom("policy", "explain", "m", "--key", "who", "--config", config).err.count("Known: ci, anna") == 1
+
+
+def test_a_running_gateway_is_asked(strom: Strom, config: str, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    offline = strom("policy", "explain", "m", "--key", "ci", "--config", config, "--json").json
+    served.answers["/platform/v1/policies/explain"] = (200, offline)
+    monkeypatch.setenv("ADMIN", "sk-admin")
+    shown = strom("policy", "explain", "m", "--key", "ci", "--url", served.url, "--api-key-env", "ADMIN", "--json")
+    assert (shown.code, shown.json) == (0, offline)
+    path, headers = served.requests[0]
+    assert (path, headers["authorization"]) == ("/platform/v1/policies/explain?model=m&key=ci", "Bearer sk-admin")
+    served.answers["/platform/v1/policies/explain"] = (404, {"status": 404, "detail": "There is no key 'x'."})
+    refused = strom("policy", "explain", "m", "--key", "x", "--url", served.url)
+    assert (refused.code, "There is no key 'x'." in refused.err) == (1, True)
+    served.answers["/platform/v1/policies/explain"] = (200, {"hello": "world"})
+    assert "is no explanation" in strom("policy", "explain", "m", "--url", served.url).err

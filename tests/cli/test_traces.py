@@ -138,7 +138,7 @@ def test_list_of_a_gateway(strom: Strom, served: Served, monkeypatch: pytest.Mon
         "list",
         "--url",
         served.url,
-        "--key-env",
+        "--api-key-env",
         "K",
         "--status",
         "completed",

@@ -62,7 +62,7 @@ def test_a_running_gateway_is_asked(strom: Strom, served: Served, monkeypatch: p
     row = {"key": None, "calls": 2, "input_tokens": 7, "cost": [{"currency": "EUR", "amount": 0.5}]}
     served.answers["/platform/v1/usage"] = (200, {"data": [row], "next_cursor": None})
     monkeypatch.setenv("ADMIN", "sk-admin")
-    shown = strom("usage", "--url", served.url, "--key-env", "ADMIN", "--by", "key", "--status", "failed")
+    shown = strom("usage", "--url", served.url, "--api-key-env", "ADMIN", "--by", "key", "--status", "failed")
     assert "0.5 EUR" in shown.out
     path, headers = served.requests[0]
     assert "by=key" in path

@@ -83,7 +83,7 @@ def test_a_newer_store_is_refused(url: str, tmp_path: Path) -> None:
 
 def test_reading_changes_no_schema(url: str) -> None:
     make_first_schema(url)
-    with pytest.raises(ConfigError, match="strom db upgrade --url"):
+    with pytest.raises(ConfigError, match="strom db upgrade --store"):
         open_reader(url)
 
 
@@ -217,7 +217,7 @@ def test_an_outdated_postgresql_is_refused_unless_told_otherwise(postgres_databa
     journals = tmp_path / "journals"
     with pytest.raises(ConfigError) as caught:
         open_store(postgres_database, StoreOptions(journal_dir=journals))
-    assert "`strom db upgrade --url postgresql://strom@127.0.0.1" in caught.value.message
+    assert "`strom db upgrade --store postgresql://strom@127.0.0.1" in caught.value.message
     assert "swordfish" not in caught.value.message
     store = open_store(postgres_database, StoreOptions(journal_dir=journals, auto_upgrade=True))
     assert store.get("old") == CallRecord("old", "completed", 1.0)

@@ -37,7 +37,7 @@ class BackendCommand(click.Command):
 def backend_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
-            "--api-key-env", multiple=True, metavar="NAME", help="Variable that holds the key of that backend."
+            "--api-key-env", multiple=True, metavar="NAME", help="Variable that holds the key of that server."
         ),
         click.option(
             "--protocol", multiple=True, type=click.Choice(PROTOCOLS), help="What that backend speaks [openai-chat]."
@@ -46,6 +46,15 @@ def backend_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
+
+
+def gateway_key_env(context: click.Context) -> str | None:
+    """For commands that ask a gateway where no --backend is named: then the variable belongs to the gateway."""
+    pairs: list[tuple[str, str]] = context.meta.get(_KEY, [])
+    if len(pairs) != 1 or pairs[0][0] != "api_key_env":
+        return None
+    context.meta[_KEY] = []
+    return pairs[0][1]
 
 
 def backends_of(context: click.Context) -> tuple[Backend, ...]:

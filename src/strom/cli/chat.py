@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strom.cli.backends import BackendCommand, backend_options, backends_of
+from strom.cli.backends import BackendCommand, backend_options, backends_of, gateway_key_env
 from strom.cli.options import file_path
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 @click.argument("prompt", nargs=-1)
 @click.option("-m", "--model", metavar="MODEL", help="What to ask; by default the first model that is listed.")
 @click.option("--url", metavar="URL", help="A gateway [http://127.0.0.1:8080, else local model servers].")
-@click.option("--key-env", metavar="NAME", help="Variable that holds a key for that gateway [STROM_KEY].")
 @backend_options
 @click.option("-s", "--system", default="", metavar="TEXT", help="System prompt.")
 @click.option("--temperature", type=float, help="Sampling temperature.")
@@ -63,17 +62,16 @@ def chat(context: click.Context, /, prompt: tuple[str, ...], **flags: Any) -> in
 
 
 def _where(context: click.Context, flags: dict[str, Any]) -> Where:
+    key_env = gateway_key_env(context)
     backends = backends_of(context)
     if len(backends) > 1:
         raise click.UsageError("one --backend is enough to chat", context)
     if backends and flags["url"] is not None:
         raise click.UsageError("--url and --backend exclude each other", context)
-    if backends and flags["key_env"] is not None:
-        raise click.UsageError("--key-env belongs to --url; a backend has --api-key-env", context)
 
     from strom.cli.chat_target import Where
 
-    return Where(flags["model"], flags["url"], flags["key_env"], backends[0] if backends else None)
+    return Where(flags["model"], flags["url"], key_env, backends[0] if backends else None)
 
 
 def _question(context: click.Context, prompt: str) -> str | None:

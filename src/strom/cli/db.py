@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from strom.cli.options import config_option
 from strom.cli.output import print_json
+from strom.cli.place import config_of_store_option, json_option, place_of, store_option
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from strom.cli.place import Place
     from strom.stores.dialect import Dialect
     from strom.stores.versions import SchemaState
-
-url_option = click.option("--url", metavar="URL", help="The store [that of the configuration, or sqlite:///strom.db].")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group()
@@ -26,14 +22,14 @@ def db() -> None:
 
 
 @db.command()
-@url_option
-@config_option("Use the store of this configuration.")
 @json_option
-def status(url: str | None, path: Path | None, *, as_json: bool) -> int:
+@store_option
+@config_of_store_option
+def status(*, as_json: bool, **options: Any) -> int:
     """Say which schema the store has. Exit code 1: not the one that this version needs."""
     from strom.stores.versions import HEAD, look
 
-    dialect = _dialect(url, path)
+    dialect = _dialect(place_of(options))
     state = _guarded(dialect, lambda: look(dialect))
     if as_json:
         print_json({"store": dialect.shown, "standing": state.standing, "schema": state.revision, "needed": HEAD})
@@ -44,15 +40,18 @@ def status(url: str | None, path: Path | None, *, as_json: bool) -> int:
 
 
 @db.command()
-@url_option
-@config_option("Use the store of this configuration.")
-def upgrade(url: str | None, path: Path | None) -> int:
+@json_option
+@store_option
+@config_of_store_option
+def upgrade(*, as_json: bool, **options: Any) -> int:
     """Bring the store's schema to that of this version. Gateways of an older version should be stopped first."""
     from strom.stores.versions import HEAD, upgrade_alone
 
-    dialect = _dialect(url, path)
+    dialect = _dialect(place_of(options))
     before = _guarded(dialect, lambda: upgrade_alone(dialect))
-    if before.standing == "current":
+    if as_json:
+        print_json({"store": dialect.shown, "was": before.revision, "schema": HEAD})
+    elif before.standing == "current":
         click.echo(f"{dialect.shown} has schema {HEAD} already.")
     else:
         click.echo(
@@ -61,21 +60,14 @@ def upgrade(url: str | None, path: Path | None) -> int:
     return 0
 
 
-def _dialect(url: str | None, path: Path | None) -> Dialect:
+def _dialect(place: Place) -> Dialect:
     import os
 
     from strom.core.errors import ConfigError
     from strom.stores.table import dialect_of
     from strom.stores.urls import parse_store_url
 
-    if url is not None and path is not None:
-        raise click.UsageError("--url and --config exclude each other")
-    if url is None:
-        from strom.config.load import load_settings
-        from strom.config.settings import Overrides
-
-        url = load_settings(path, Overrides(), os.environ).store_url
-    parsed = parse_store_url(url)
+    parsed = parse_store_url(place.store_url())
     if parsed.scheme == "memory":
         raise ConfigError("memory:// has no schema")
     if parsed.scheme == "sqlite" and not os.path.exists(parsed.path):

@@ -26,7 +26,7 @@ class Api:
     `headers` may hold a key: they are never shown. `key_option`: what names the variable with the key, for the error.
     """
 
-    def __init__(self, base: BaseUrl, headers: Mapping[str, str], *, key_option: str = "--key-env") -> None:
+    def __init__(self, base: BaseUrl, headers: Mapping[str, str], *, key_option: str = "--api-key-env") -> None:
         self._key_option = key_option
         self._base = base
         self._headers = dict(headers)
@@ -94,12 +94,12 @@ def _parse(url: str, option: str) -> BaseUrl:
 
 
 def _message_in(body: bytes) -> str:
-    """The words in an error body of any of our protocols; nothing for HTML and the like."""
+    """The words in an error body of any of our protocols, or in problem JSON; nothing for HTML and the like."""
     try:
         found = json.loads(body)
     except ValueError:
         return ""
-    inner = found.get("error") if isinstance(found, dict) else None
+    inner = found.get("error", found.get("detail")) if isinstance(found, dict) else None
     text = inner.get("message") if isinstance(inner, dict) else inner
     return text if isinstance(text, str) else ""
 

@@ -5,20 +5,20 @@ Both take and give JSON objects in the words of `/platform/v1/keys`.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlencode
 
-import click
 import msgspec
 
-from strom.cli.http import Api, gateway_api
+from strom.cli.http import Api
 from strom.core.errors import BadRequest, ConfigError, ProviderError
 from strom.policies.key_making import KeyMaker, Made, prefix_of
-from strom.server.platform_keys import PATH, key_row, made_body, scopes_of
+from strom.server.platform_keys import PATH, expiry_of, key_row, made_body, scopes_of
 from strom.server.platform_types import NewKey
 from strom.stores.table import open_key_store
+
+if TYPE_CHECKING:
+    from strom.cli.place import Place
 
 Row = dict[str, Any]
 
@@ -59,8 +59,7 @@ class StoreKeys:
             asked = msgspec.convert(body, NewKey)
         except msgspec.ValidationError as error:
             raise BadRequest(str(error)) from None
-        expires_at = asked.expires_at.timestamp() if asked.expires_at is not None else None
-        return _made(self._maker.create(asked.name, scopes_of(asked), expires_at))
+        return _made(self._maker.create(asked.name, scopes_of(asked), expiry_of(asked)))
 
     def rotate(self, wanted: str, overlap_s: float) -> Row:
         return _made(self._maker.rotate(wanted, overlap_s))
@@ -106,26 +105,18 @@ class GatewayKeys:
         return answer
 
 
-def open_keys(url: str | None, key_env: str | None, store: str | None, path: Path | None) -> KeySource:
-    """What the options say about where the keys are. Raises StromError, UsageError."""
-    if sum(value is not None for value in (url, store, path)) > 1:
-        raise click.UsageError("--url, --store and --config exclude each other")
-    if key_env is not None and url is None:
-        raise click.UsageError("--key-env belongs to --url")
-    if url is not None:
-        return GatewayKeys(gateway_api(url, key_env))
-    return StoreKeys(_maker(store, path))
+def open_keys(place: Place) -> KeySource:
+    """Raises StromError."""
+    api = place.api()
+    return GatewayKeys(api) if api is not None else StoreKeys(_maker(place))
 
 
-def _maker(store: str | None, path: Path | None) -> KeyMaker:
-    from strom.config.load import load_settings
-    from strom.config.settings import Overrides
-
-    if store is not None:
-        return KeyMaker(open_key_store(_kept(store)))
-    settings = load_settings(path, Overrides(), os.environ)
-    configured = path is not None or bool(os.environ.get("STROM_CONFIG"))
-    policies = {policy.id for policy in settings.policies} if configured else None
+def _maker(place: Place) -> KeyMaker:
+    """A policy that a key may name is known only where there is a configuration."""
+    if place.store is not None:
+        return KeyMaker(open_key_store(_kept(place.store)))
+    settings = place.settings()
+    policies = {policy.id for policy in settings.policies} if place.configured else None
     taken = {key.name for key in settings.keys}
     return KeyMaker(open_key_store(_kept(settings.store_url)), taken=taken, policies=policies)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strom.cli.options import config_option
 from strom.cli.output import print_json, print_table
+from strom.cli.place import place_of, place_options
 
 if TYPE_CHECKING:
     from strom.cli.key_source import KeySource, Row
@@ -30,24 +30,12 @@ def keys() -> None:
     """Make, list, rotate and revoke the keys that callers present."""
 
 
-def _place_options(command: Function) -> Function:
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-        config_option("Use the store and the policies of this configuration."),
-        click.option("--store", metavar="URL", help="The store [sqlite:///strom.db]."),
-        click.option("--key-env", metavar="NAME", help="Variable that holds an admin key for that gateway."),
-        click.option("--url", metavar="URL", help="Ask a running gateway."),
-    ):
-        command = option(command)
-    return command
-
-
 def _scope_options(command: Function) -> Function:
     for option in (
         click.option("--budget", metavar="AMOUNT", help="Money, like '20 EUR/month' (or /day, /week)."),
         click.option("--concurrent", type=click.IntRange(1), metavar="N", help="Calls at once."),
-        click.option("--tokens-per-minute", type=click.IntRange(1), metavar="N"),
-        click.option("--requests-per-minute", type=click.IntRange(1), metavar="N"),
+        click.option("--tokens-per-minute", type=click.IntRange(1), metavar="N", help="Tokens, in and out."),
+        click.option("--requests-per-minute", type=click.IntRange(1), metavar="N", help="Calls."),
         click.option("--expires", metavar="TIME", help="When it ends: a time, or an age like 12h, 30d."),
         click.option("--may-pin-endpoint", is_flag=True, help="Let it choose endpoints (x-strom-endpoint)."),
         click.option("--admin", is_flag=True, help="Let it ask /platform."),
@@ -61,7 +49,7 @@ def _scope_options(command: Function) -> Function:
 
 @keys.command()
 @click.argument("name")
-@_place_options
+@place_options
 @_scope_options
 def create(name: str, **options: Any) -> int:
     """Make a key. Its secret is shown this once and kept nowhere."""
@@ -84,7 +72,7 @@ def create(name: str, **options: Any) -> int:
 
 
 @keys.command("list")
-@_place_options
+@place_options
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 @click.option("--cursor", metavar="CURSOR", help="Go on where another list ended.")
 @click.option("--all", "everything", is_flag=True, help="Also those that were revoked.")
@@ -97,13 +85,13 @@ def list_(limit: int, cursor: str | None, *, everything: bool, **options: Any) -
         return 0
     print_table(_COLUMNS, [_cells(row) for row in shown])
     if following:
-        click.echo(f"More with --cursor {following}", err=True)
+        click.echo(f"There is more: --cursor {following}", err=True)
     return 0
 
 
 @keys.command()
 @click.argument("key")
-@_place_options
+@place_options
 def show(key: str, **options: Any) -> int:
     """Show a key: by name, id or prefix. Not its secret, which nobody knows."""
     return _print_row(_open(options).show(key), options)
@@ -111,7 +99,7 @@ def show(key: str, **options: Any) -> int:
 
 @keys.command()
 @click.argument("key")
-@_place_options
+@place_options
 @click.option("--overlap", default="1d", show_default=True, metavar="AGE", help="How long the old secret stays valid.")
 def rotate(key: str, overlap: str, **options: Any) -> int:
     """Give a key a new secret, valid at once; the old one ends after the overlap."""
@@ -120,7 +108,7 @@ def rotate(key: str, overlap: str, **options: Any) -> int:
 
 @keys.command()
 @click.argument("key")
-@_place_options
+@place_options
 def revoke(key: str, **options: Any) -> int:
     """Revoke a key for good. Running gateways refuse it within 3 seconds."""
     return _print_row(_open(options).revoke(key), options)
@@ -128,7 +116,7 @@ def revoke(key: str, **options: Any) -> int:
 
 @keys.command()
 @click.argument("key")
-@_place_options
+@place_options
 def disable(key: str, **options: Any) -> int:
     """Switch a key off until `enable`."""
     return _print_row(_open(options).set_disabled(key, disabled=True), options)
@@ -136,7 +124,7 @@ def disable(key: str, **options: Any) -> int:
 
 @keys.command()
 @click.argument("key")
-@_place_options
+@place_options
 def enable(key: str, **options: Any) -> int:
     """Switch a key on again."""
     return _print_row(_open(options).set_disabled(key, disabled=False), options)
@@ -145,7 +133,7 @@ def enable(key: str, **options: Any) -> int:
 def _open(options: dict[str, Any]) -> KeySource:
     from strom.cli.key_source import open_keys
 
-    return open_keys(options["url"], options["key_env"], options["store"], options["path"])
+    return open_keys(place_of(options))
 
 
 def _print_made(made: Row, options: dict[str, Any]) -> int:

@@ -19,6 +19,7 @@ from strom.cli.check_url import check_url
 from strom.cli.db import db
 from strom.cli.keys import keys
 from strom.cli.models import models
+from strom.cli.openapi import openapi
 from strom.cli.policy import policy
 from strom.cli.providers import providers
 from strom.cli.record import record
@@ -37,7 +38,10 @@ def cli() -> None:
     """Moves LLM tokens from any backend to any client, and proves whether the answer is complete."""
 
 
-for _command in (serve, chat, models, keys, providers, traces, usage, db, policy, check_url, record, replay, config):
+COMMANDS = (
+    serve, chat, models, keys, policy, traces, usage, db, providers, check_url, record, replay, config, openapi,
+)  # fmt: skip
+for _command in COMMANDS:
     cli.add_command(_command)
 
 

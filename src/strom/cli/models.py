@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from strom.cli.backends import BackendCommand, backend_options, backends_of
+from strom.cli.backends import BackendCommand, backend_options, backends_of, gateway_key_env
 from strom.cli.options import config_option
 from strom.cli.output import print_json, print_table
 
@@ -22,18 +22,18 @@ Row = dict[str, Any]
 
 @click.command(cls=BackendCommand)
 @click.option("--url", metavar="URL", help="A running gateway [http://127.0.0.1:8080].")
-@click.option("--key-env", metavar="NAME", help="Variable that holds a key for that gateway.")
 @backend_options
 @config_option()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def models(context: click.Context, /, url: str | None, key_env: str | None, path: Path | None, **flags: Any) -> int:
+def models(context: click.Context, /, url: str | None, path: Path | None, **flags: Any) -> int:
     """List models: of a running gateway, of a backend, or of a configuration."""
+    key_env = gateway_key_env(context)
     backends = backends_of(context)
     if sum((url is not None, bool(backends), path is not None)) > 1:
         raise click.UsageError("--url, --backend and --config exclude each other", context)
-    if key_env is not None and (backends or path):
-        raise click.UsageError("--key-env belongs to --url", context)
+    if key_env is not None and path:
+        raise click.UsageError("--api-key-env belongs to --url or --backend", context)
     rows = _of_settings(_load(path, backends)) if backends or path else _of_gateway(url or _default_url(), key_env)
     _show(rows, as_json=flags["as_json"])
     return 0

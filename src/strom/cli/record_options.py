@@ -1,4 +1,4 @@
-"""Options of all commands that look at records: where these are, and which of them."""
+"""Options of all commands that look at records: which of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 
 import click
 
-from strom.cli.options import config_option
-
 Function = Callable[..., Any]
 STATUSES = ("started", "completed", "incomplete", "failed", "cancelled", "rejected")
 """`strom.core.record.Status`, which is not imported for the sake of a fast --help."""
@@ -18,18 +16,6 @@ FAULTS = ("client", "upstream", "gateway")
 _AGE = re.compile(r"(\d+)([smhd])")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _FILTERS = ("status", "model", "provider", "key_name", "protocol_in", "endpoint", "region", "policy", "fault")
-
-
-def place_options(command: Function) -> Function:
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-        config_option("Use the store of this configuration."),
-        click.option("--store", metavar="URL", help="The store [sqlite:///strom.db]."),
-        click.option("--key-env", metavar="NAME", help="Variable that holds an admin key for that gateway."),
-        click.option("--url", metavar="URL", help="Ask a running gateway."),
-    ):
-        command = option(command)
-    return command
 
 
 def filter_options(command: Function) -> Function:

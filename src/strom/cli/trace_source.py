@@ -5,21 +5,21 @@ Both give records as JSON objects, in the words of `/platform/v1/traces`.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
-import click
 import msgspec
 
-from strom.cli.http import Api, gateway_api
+from strom.cli.http import Api
 from strom.core.errors import NotFound, ProviderError
 from strom.stores.query import MAX_LIMIT, Query, encode_query
 from strom.stores.records import RecordFilter, RecordReader, record_fields
 from strom.stores.table import open_reader
 from strom.stores.usage import UsagePage, UsageQuery
+
+if TYPE_CHECKING:
+    from strom.cli.place import Place
 
 Trace = dict[str, Any]
 
@@ -86,28 +86,7 @@ def pages(source: TraceSource, wanted: RecordFilter) -> Iterator[list[Trace]]:
         query = Query(wanted, MAX_LIMIT, following)
 
 
-def place_of(options: Mapping[str, Any]) -> Place:
-    """What `record_options.place_options` were given."""
-    return Place(options["url"], options["key_env"], options["store"], options["path"])
-
-
-class Place:
-    """What the options say about where the traces are."""
-
-    def __init__(self, url: str | None, key_env: str | None, store: str | None, path: Path | None) -> None:
-        if sum(value is not None for value in (url, store, path)) > 1:
-            raise click.UsageError("--url, --store and --config exclude each other")
-        if key_env is not None and url is None:
-            raise click.UsageError("--key-env belongs to --url")
-        self._url, self._key_env, self._store, self._path = url, key_env, store, path
-
-    def open(self) -> TraceSource:
-        if self._url is not None:
-            return GatewaySource(gateway_api(self._url, self._key_env))
-        return StoreSource(open_reader(self._store or self._configured()))
-
-    def _configured(self) -> str:
-        from strom.config.load import load_settings
-        from strom.config.settings import Overrides
-
-        return load_settings(self._path, Overrides(), os.environ).store_url
+def open_source(place: Place) -> TraceSource:
+    """Raises StromError."""
+    api = place.api()
+    return GatewaySource(api) if api is not None else StoreSource(open_reader(place.store_url()))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strom.cli.output import plain, print_json, print_table
-from strom.cli.record_options import filter_options, filter_params, place_options
+from strom.cli.place import place_of, place_options
+from strom.cli.record_options import filter_options, filter_params
 
 if TYPE_CHECKING:
     from strom.cli.trace_source import Trace, TraceSource
@@ -32,11 +33,11 @@ def traces() -> None:
 @click.option("--cursor", metavar="CURSOR", help="Go on where another list ended.")
 def list_(limit: int, cursor: str | None, **options: Any) -> int:
     """List calls, the newest first."""
-    from strom.cli.trace_source import place_of
+    from strom.cli.trace_source import open_source
     from strom.stores.query import Query
 
     query = Query(_filter(options), limit, cursor)
-    found, following = place_of(options).open().page(query)
+    found, following = open_source(place_of(options)).page(query)
     if options["as_json"]:
         print_json({"data": found, "next_cursor": following})
         return 0
@@ -51,9 +52,9 @@ def list_(limit: int, cursor: str | None, **options: Any) -> int:
 @place_options
 def show(trace_id: str, **options: Any) -> int:
     """Show one call."""
-    from strom.cli.trace_source import place_of
+    from strom.cli.trace_source import open_source
 
-    trace = place_of(options).open().get(trace_id)
+    trace = open_source(place_of(options)).get(trace_id)
     if trace is None:
         click.echo(f"strom: there is no trace {plain(trace_id)}", err=True)
         return 1
@@ -73,10 +74,10 @@ def show(trace_id: str, **options: Any) -> int:
 @click.option("--interval", "interval_s", type=click.FloatRange(0.1, 60), default=0.5, show_default=True, metavar="S")
 def tail(interval_s: float, **options: Any) -> int:
     """Print calls as they end, until Ctrl-C."""
-    from strom.cli.trace_source import place_of
+    from strom.cli.trace_source import open_source
 
     wanted = _filter(options)
-    source = place_of(options).open()
+    source = open_source(place_of(options))
     if not options["as_json"]:
         print_table(_COLUMNS, [])
     try:
@@ -93,19 +94,24 @@ def tail(interval_s: float, **options: Any) -> int:
 @traces.command()
 @place_options
 @filter_options
-@click.option("--format", "kind", type=click.Choice(("jsonl", "csv", "parquet")), default="jsonl", show_default=True)
+@click.option(
+    "--format", "kind", type=click.Choice(("jsonl", "csv", "parquet")), help="[jsonl, which --json means too]"
+)
 @click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to; - is standard output.")
-def export(kind: str, output: str, **options: Any) -> int:
+def export(kind: str | None, output: str, **options: Any) -> int:
     """Write calls to a file, the newest first.
 
     Numbers that are unknown stay empty. Parquet needs the extra `parquet`.
     """
     from strom.cli.export import open_sink
-    from strom.cli.trace_source import pages, place_of
+    from strom.cli.trace_source import open_source, pages
 
+    if options["as_json"] and kind not in (None, "jsonl"):
+        raise click.UsageError("--json and --format exclude each other")
+    kind = kind or "jsonl"
     if kind == "parquet" and output == "-":
         raise click.UsageError("Parquet is written to a file: name it with -o")
-    source, count = place_of(options).open(), 0
+    source, count = open_source(place_of(options)), 0
     with open_sink(kind, output) as sink:
         for found in pages(source, _filter(options)):
             sink.write(found)

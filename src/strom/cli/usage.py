@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from strom.cli.output import plain, print_table
-from strom.cli.record_options import filter_options, filter_params, place_options
+from strom.cli.place import place_of, place_options
+from strom.cli.record_options import filter_options, filter_params
 
 if TYPE_CHECKING:
     from strom.stores.usage import UsageRow
@@ -27,12 +28,12 @@ def usage(by: str, limit: int, cursor: str | None, **options: Any) -> int:
     """Sum up tokens and cost by key, model, day and more (days of UTC)."""
     import msgspec
 
-    from strom.cli.trace_source import place_of
+    from strom.cli.trace_source import open_source
     from strom.stores.usage import encode_usage, parse_usage_query
 
     params = {**filter_params(options), "by": by, "limit": str(limit), **({"cursor": cursor} if cursor else {})}
     query = parse_usage_query(params)
-    page = place_of(options).open().usage(query)
+    page = open_source(place_of(options)).usage(query)
     if options["as_json"]:
         click.echo(msgspec.json.format(encode_usage(page), indent=2).decode())
         return 0

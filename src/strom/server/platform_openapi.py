@@ -91,7 +91,7 @@ def _parameters(query: type[msgspec.Struct]) -> list[Node]:
 
 def _parameter(name: str, schema: Node, required: bool) -> Node:  # noqa: FBT001 - as the schema says
     """A parameter that is absent is not null: that alternative falls away."""
-    schema = dict(schema)
+    schema = _served(schema)
     alternatives = [each for each in schema.pop("anyOf", []) if each != {"type": "null"}]
     if len(alternatives) == 1:
         schema |= alternatives[0]
@@ -124,8 +124,11 @@ def _ref(name: str) -> Node:
 
 
 def _served(schema: Any) -> Any:
-    """As it is served: amounts are numbers (`encode_usage`); descriptions without the line breaks of docstrings."""
+    """As it is served: amounts are numbers (`encode_usage`); descriptions without the line breaks of docstrings. Bounds are
+    written in one way: `typing` takes equal annotations for one, so 1 and 1.0 depend on what was imported first."""
     match schema:
+        case float() if schema.is_integer():
+            return int(schema)
         case {"type": "string", "format": "decimal"}:
             return {"type": "number"}
         case dict():

@@ -108,5 +108,5 @@ def _refusal(dialect: Dialect, state: SchemaState) -> str:
         case _:
             return (
                 f"the store {store} has the schema {state.revision}, this version needs {HEAD}: run "
-                f"`strom db upgrade --url {store}`"
+                f"`strom db upgrade --store {store}`"
             )
