@@ -14,6 +14,7 @@ import itertools
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -89,9 +90,11 @@ def hosts(count: int) -> Iterator[list[Host]]:
         yield made
     finally:
         for name in names:
-            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True, timeout=10)
+            _clear(f"netns delete {name}")
         for host in made:
-            _forget_block(host)
+            if host.is_apart:
+                first, _, last = host.hub.rpartition(".")
+                _clear(f"route delete unreachable {first}.{int(last) - 1}/30 metric 9000")
 
 
 def _make_namespace(name: str) -> Host:
@@ -115,10 +118,8 @@ def _make_namespace(name: str) -> Host:
     return Host(address, hub, ("ip", "netns", "exec", name))
 
 
-def _forget_block(host: Host) -> None:
-    if host.is_apart:
-        first, _, last = host.hub.rpartition(".")
-        line = f"route delete unreachable {first}.{int(last) - 1}/30 metric 9000"
+def _clear(line: str) -> None:
+    with suppress(OSError):  # no such program: then nothing was made
         subprocess.run(["ip", *line.split()], check=False, capture_output=True, timeout=10)
 
 
@@ -158,6 +159,11 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
 class Services(NamedTuple):
     """On this host's loopback."""
 
@@ -170,7 +176,8 @@ class Replica:
     """`strom serve --workers 2` on a host. `start` again after `kill`."""
 
     def __init__(self, host: Host, folder: Path, relay: Relay, services: Services) -> None:
-        self.host, self.port = host, 8080
+        self.host = host
+        self.port = 8080 if host.is_apart else _free_port()
         self._folder = folder
         folder.mkdir()
 
