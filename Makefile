@@ -21,7 +21,7 @@ export STROM_SHARED = $(abspath $(SHARED))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint check coverage cases clients bench bench-library soak-library docs reference docs-serve lock audit sbom clean
+.PHONY: help serve test lint check coverage cases clients bench bench-library soak soak-library docs reference docs-serve lock audit sbom clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -56,6 +56,9 @@ bench: $(RUN) $(SHARED)/bench ## measure the gateway beside nginx (Linux, gcc, n
 
 bench-library: $(DEV) ## measure the library beside other clients of one stream (more with httpx-sse and mojentic installed)
 	$(BIN)/python tools/bench_library.py $(ARGS)
+
+soak: $(DEV) ## half an hour of load, faults and killed workers: no lie, no leak, no lost call (Linux)
+	$(BIN)/python tools/soak.py $(ARGS)
 
 soak-library: $(DEV) ## open and abandon ten thousand streams; nothing may stay behind
 	PYTHONPATH=. $(BIN)/python tools/soak_library.py $(ARGS)

@@ -41,7 +41,7 @@ class Upstream:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=1000))
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=10_000))
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         self._loop.run_forever()
@@ -185,8 +185,15 @@ class Gateway:
         self._stderr.close()
 
     def traces(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = httpx.get(f"{self.url}/platform/v1/traces?limit=500").json()["data"]
-        return found
+        """All there are."""
+        found: list[dict[str, Any]] = []
+        cursor = ""
+        while True:
+            page = httpx.get(f"{self.url}/platform/v1/traces?limit=1000{cursor}", timeout=60).json()
+            found += page["data"]
+            if page.get("next_cursor") is None:
+                return found
+            cursor = f"&cursor={page['next_cursor']}"
 
 
 @contextmanager

@@ -1,16 +1,20 @@
 """Many streams at once over real sockets: each gets its own words, usage, id and error, and nothing is left behind.
 
-STROM_STREAMS=300 makes it as many as an operator would; the fixed number is for every day.
+STROM_STREAMS=1000 makes it as many as an operator would, STROM_STREAMS_SEED another choice of them; the fixed numbers are for
+every day. What is played over kept connections, with fallbacks, continuations, resumable streams, whole calls and embeddings,
+is the load of tools/soak.py without killed workers.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
 import random
 import re
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +22,11 @@ import msgspec
 import pytest
 
 from tests.e2e.processes import Gateway, ask, gateway, upstream
+from tools.soak import raise_file_limit, soak
 
 STREAMS = int(os.environ.get("STROM_STREAMS", "80"))
+SEED = int(os.environ.get("STROM_STREAMS_SEED", "7"))
+PATIENCE_S = 30 + STREAMS / 5
 PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat")
 ENDS = ("proof", "proof", "proof", "error", "cut", "hang")
 MARK = re.compile(rb"mark\d{4}")
@@ -60,7 +67,7 @@ async def play(told: Told, port: int, dice: random.Random) -> None:
     writer.write(head.encode() + data)
     seen = 0
     while told.leaves_after is None or seen < told.leaves_after:
-        waiting = asyncio.wait_for(reader.read(65536), 30 if told.leaves_after is None else 0.5)
+        waiting = asyncio.wait_for(reader.read(65536), PATIENCE_S if told.leaves_after is None else 0.5)
         try:
             piece = await waiting
         except TimeoutError:
@@ -84,7 +91,7 @@ def open_files(running: Gateway) -> int:
 
 def settled(running: Gateway, files: int, records: int) -> list[dict[str, Any]]:
     """All records, once every call has one and no socket is left."""
-    until = time.monotonic() + 15
+    until = time.monotonic() + PATIENCE_S
     while True:
         traces = running.traces()
         left = open_files(running) - files
@@ -96,19 +103,30 @@ def settled(running: Gateway, files: int, records: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("protocol", ["openai-chat", "anthropic"])
 def test_nobody_gets_what_is_another_s(protocol: str, tmp_path: Path) -> None:
+    raise_file_limit()
     with upstream() as behind:
         arguments = ["--backend", f"http://127.0.0.1:{behind.port}", "--protocol", protocol]
         with gateway(tmp_path, *arguments, STROM_LOG_LEVEL="debug") as running:
             running.traces()
             files = open_files(running)
-            everyone = clients(random.Random(7))
-            asyncio.run(play_all(everyone, int(running.url.rpartition(":")[2]), 7))
+            everyone = clients(random.Random(SEED))
+            asyncio.run(play_all(everyone, int(running.url.rpartition(":")[2]), SEED))
             traces = settled(running, files, STREAMS)
             assert len(traces) == STREAMS
             check(everyone, {trace["trace_id"]: trace for trace in traces})
             log = running.log.read_text()
             assert "defect" not in log
             assert not MARK.search(log.encode()), "message text in the log"
+
+
+def test_nor_over_kept_connections(tmp_path: Path) -> None:
+    raise_file_limit()
+    options = argparse.Namespace(minutes=0.1 + STREAMS / 10_000, streams=STREAMS, seed=SEED, no_kills=True)
+    outcome = asyncio.run(soak(options, tmp_path))
+    assert (outcome.crowd.lies, outcome.faults) == ([], [])
+    ends = Counter(told.end for told in outcome.crowd.told.values())
+    assert ends["success"] > STREAMS / 4, ends
+    assert outcome.crowd.counts["embeds: success"] > 0
 
 
 def check(everyone: list[Told], traces: dict[str, Any]) -> None:
