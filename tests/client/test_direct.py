@@ -20,7 +20,7 @@ from strom.client.mailbox import LINGER_S
 from strom.transport.pool import IDLE_S
 from strom.transport.types import Origin
 from tests.client.loopback import HEAD, Loopback, framed
-from tests.client.rig import DONE, content, finish
+from tests.client.rig import DONE, call, content, finish
 
 ANSWER = framed(content("hi")) + framed(finish("stop")) + framed(DONE)
 END = b"0\r\n\r\n"
@@ -240,3 +240,46 @@ def test_ctrl_c_ends_a_read_and_closes_the_connection(backend: Loopback, prompt:
     assert stream.ended
     assert stream.failure is None
     backend.wait_until(lambda: backend.open == 0)
+
+
+def test_a_read_that_ends_the_turn_is_followed_by_no_other() -> None:
+    """The end of one request and its calls may come in one read; the line then stays open, and nothing more comes on it."""
+
+    def serve(connection: socket.socket, number: int) -> None:
+        read_request(connection)
+        connection.sendall(HEAD + framed(content("Let me ")))
+        time.sleep(0.05)
+        connection.sendall(framed(content("look.")))
+        time.sleep(0.05)
+        connection.sendall(framed(call("c1", "look_up", "{}")) + framed(finish("tool_calls")) + framed(DONE) + END)
+        read_request(connection)
+        connection.sendall(HEAD + ANSWER + END)
+
+    def look_up() -> str:
+        """Looks something up."""
+        return "found"
+
+    with server(serve) as url:
+        started = time.monotonic()
+        stream = strom.Model("m", base_url=url).stream("x", tools=[strom.tool(look_up)])
+        assert [type(event) for event in stream][-1] is strom.StreamCompleted
+        assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(
+    "timeouts", [strom.Timeouts(total_s=0.4), strom.Timeouts(min_chars_per_s=1000, throughput_window_s=0.3)]
+)
+def test_the_other_clocks_run_in_the_middle_of_an_answer(timeouts: strom.Timeouts) -> None:
+    def serve(connection: socket.socket, number: int) -> None:
+        read_request(connection)
+        connection.sendall(HEAD)
+        for _ in range(3):
+            connection.sendall(framed(content("a")))
+            time.sleep(0.05)
+        connection.recv(1)
+
+    with server(serve) as url:
+        started = time.monotonic()
+        with pytest.raises(strom.TimedOut):
+            strom.Model("m", base_url=url, timeouts=timeouts).complete("x")
+        assert time.monotonic() - started < 3

@@ -188,7 +188,10 @@ class Run:
         turn = self._turn
         if self.over or self._due is not None or turn.over or turn.has_actions or turn.clock.first_kind is None:
             return 0.0
-        return turn.candidate.upstream.timeouts.idle_s
+        timeouts = turn.candidate.upstream.timeouts
+        if timeouts.total_s is not None or timeouts.min_chars_per_s:
+            return 0.0  # there are more clocks to look at than one read has
+        return timeouts.idle_s
 
     @property
     def metrics(self) -> StreamMetrics:

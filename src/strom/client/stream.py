@@ -181,8 +181,8 @@ class Stream(StreamBase):
             signals, run = direct.signals, self._run
             while signals:
                 run.take(signals.popleft())
-            if self._events and not run.over:
-                self._pace_s = pace_s
+            if self._events:  # and the turn goes on: after its end nothing more comes on this line
+                self._pace_s = min(run.pace_s, LONGEST_WAIT_S)
 
     def _leave(self) -> None:
         with self._gate:
