@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -20,6 +21,7 @@ from strom.gateway.call import Call
 from strom.gateway.callers import describe_caller
 from strom.gateway.destination import Destination, read_destination
 from strom.gateway.estimate import request_tokens
+from strom.gateway.intricacy import refuse_intricacy
 from strom.gateway.opening import Opening
 from strom.gateway.outgoing import Incoming
 from strom.gateway.plan import Plan
@@ -130,6 +132,7 @@ class Gateway:
         """The caller's key, which `record` names as soon as it is known, also where it is refused. Raises AuthError,
         PermissionDenied, or what stands against reading the request at all."""
         if exchange.refusal is not None:
+            self._name(exchange, record)
             raise refusal_error(exchange.refusal)
         refuse_coding(exchange)
         try:
@@ -144,9 +147,17 @@ class Gateway:
             record.key_name = key.name
         if key is not None and key.routes:
             check_route(key, exchange.head.path)
+        refuse_intricacy(exchange.body)
         if admin and self.state.keys.required and not (key is not None and key.admin):
             raise PermissionDenied("This endpoint needs an admin key.")
         return key
+
+    def _name(self, exchange: Exchange, record: CallRecord | None) -> None:
+        """Whose request it was that the transport did not take. The answer is the same for everybody: no guess learns of it."""
+        if record is not None:
+            with contextlib.suppress(AuthError):
+                key = self.state.keys.authenticate(exchange.head.headers)
+                record.key_name = key.name if key is not None else None
 
     def destination(self, exchange: Exchange, key: KeySettings | None) -> Destination:
         """Where the request wants to go. Raises BadRequest, and PermissionDenied for an endpoint that it may not name."""
