@@ -125,11 +125,12 @@ class Rig:
         quirks: Quirks | None = None,
         settings: CallSettings | None = None,
         keys: tuple[KeySettings, ...] = (),
-        places: dict[str, Any] | None = None,
-        board: Board | None = None,
         **model: Any,
     ) -> None:
-        """`places`, `model`: more fields of each EndpointSettings and of its ModelSettings. `board`: asked for choices, too."""
+        """`model`: more fields of its ModelSettings; but `places` are more fields of each EndpointSettings, and `board` is
+        asked for choices, too."""
+        places: dict[str, Any] = model.pop("places", {})
+        board: Board | None = model.pop("board", None)
         self.clock = FakeClock()
         self.client = MemoryClient()
         self.records = Records()
@@ -140,7 +141,7 @@ class Rig:
         )
         self.board = self.services.health = board or Board()
         providers = [self._provider(f"p{n + 1}", name, quirks or Quirks()) for n, name in enumerate(protocols)]
-        more: dict[str, Any] = {"price": Price(1.0, 2.0, "EUR"), **(places or {})}
+        more: dict[str, Any] = {"price": Price(1.0, 2.0, "EUR"), **places}
         endpoint_settings = tuple(
             EndpointSettings(f"e{n + 1}", f"p{n + 1}", "upstream-m", **{"order": n + 1, **more})
             for n in range(endpoints)
