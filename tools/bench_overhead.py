@@ -168,8 +168,9 @@ def report(costs: Costs, reads: float) -> None:
         for variant in ("full", "redis"):
             added = [one - other for one, other in zip(costs[variant, name], bare, strict=True)]
             low, middle, high = statistics.quantiles(added, n=4) if len(added) > 1 else added * 3
+            whole, least = statistics.median(costs[variant, name]), min(costs[variant, name]) - min(bare)
             print(
-                f"  {variant}: {statistics.median(costs[variant, name]):.1f}, added {middle:+.1f} [{low:+.1f} to {high:+.1f}]"
+                f"  {variant}: {whole:.1f}, added {middle:+.1f} [{low:+.1f} to {high:+.1f}]; lowest to lowest {least:+.1f}"
             )
     print(f"Redis was read from {reads:.2f} times a call, one call after the other")
 
