@@ -19,6 +19,8 @@ from typing import Any, TextIO
 _REDACTED = "***"
 _KEY_SHAPED = re.compile(r"\bsk-[A-Za-z0-9_-]{16,}")
 """Keys that this process does not know in the clear: managed ones, and those that somebody sent in a wrong place."""
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""What a terminal obeys or a reader of lines takes for an end of one, but for LF and tab."""
 _SHORTEST = 4
 """A shorter "key" would garble the log and protect nothing."""
 
@@ -55,14 +57,30 @@ class Redactor(logging.Filter):
 REDACTOR = Redactor()
 
 
+def visible(text: str) -> str:
+    """With escapes for what could forge or hide a line, as they stand in JSON."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 class ConsoleFormatter(logging.Formatter):
-    """2026-03-01T12:00:00.123Z INFO    strom.stores: text"""
+    """2026-03-01T12:00:00.123Z INFO    strom.stores: text
+
+    Lines after the first are indented: none of them can pass for a record of its own.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 (logging's name)
         return _instant(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+        return super().formatMessage(record).replace("\n", "\n    ")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
 
 
 class JsonFormatter(logging.Formatter):
@@ -77,7 +95,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_text:
             fields["exception"] = record.exc_text
-        return json.dumps(fields, ensure_ascii=False)
+        return visible(json.dumps(fields, ensure_ascii=False))
 
 
 def set_up_logging(level: str, log_format: str, secrets: Iterable[str] = (), stream: TextIO | None = None) -> None:

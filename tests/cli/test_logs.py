@@ -47,6 +47,28 @@ def test_json() -> None:
     assert fields == {"level": "debug", "logger": "strom.test", "message": 'say "ä"'}
 
 
+FORGED = "x\n2026-01-01T00:00:00.000Z ERROR   strom: forged\r\x1b[2J\x9b2J\u2028y\x85z"
+
+
+def test_no_text_can_forge_a_line_or_command_a_terminal() -> None:
+    stream = logged("console")
+    LOG.warning("said %s", FORGED)
+    text = stream.getvalue()
+    first, second, rest = text.split("\n")
+    assert first.endswith("said x")
+    assert second.startswith("    2026-01-01"), "indented: no record of its own"
+    assert second.endswith(r"forged\u000d\u001b[2J\u009b2J\u2028y\u0085z")
+    assert rest == ""
+
+
+def test_one_json_object_is_one_line_to_every_reader() -> None:
+    stream = logged("json")
+    LOG.warning("said %s", FORGED)
+    assert len(stream.getvalue().splitlines()) == 1
+    assert "\x9b" not in stream.getvalue()
+    assert json.loads(stream.getvalue())["message"] == f"said {FORGED}"
+
+
 @pytest.mark.parametrize("log_format", ["console", "json"])
 def test_registered_keys_are_in_no_line(log_format: str) -> None:
     stream = logged(log_format)

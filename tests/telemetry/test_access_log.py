@@ -57,6 +57,14 @@ def test_lines_come_soon() -> None:
     log.close()
 
 
+def test_a_model_s_name_cannot_end_the_line() -> None:
+    name = "b/x\r\n2026 ERROR\x1b[2J\x9b2J\u2028y\x85z"
+    for line in (json_line(good(model_requested=name)), console_line(good(model_requested=name))):
+        assert len(line.splitlines()) == 1
+        assert "\x9b" not in line
+    assert json.loads(json_line(good(model_requested=name)))["model"] == name
+
+
 def test_the_fields() -> None:
     assert json.loads(json_line(good(ended_at=1767225600.25))) == {
         "time": "2026-01-01T00:00:00.250Z",

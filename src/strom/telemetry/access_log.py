@@ -19,6 +19,7 @@ from typing import Literal
 import msgspec
 
 from strom.core.record import CallRecord
+from strom.logs import visible
 from strom.telemetry import families as f
 from strom.telemetry.sampler import Reading
 
@@ -98,7 +99,7 @@ class AccessLog:
 
 
 def json_line(record: CallRecord) -> str:
-    return msgspec.json.encode(access_line(record)).decode()
+    return visible(msgspec.json.encode(access_line(record)).decode())
 
 
 def console_line(record: CallRecord) -> str:
