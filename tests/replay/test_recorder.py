@@ -242,6 +242,13 @@ def test_numbers_go_on_and_one_file_grows(tmp_path: Path) -> None:
     assert len(load(tmp_path / "new" / "all.jsonl")) == 2
 
 
+def test_recordings_are_their_owner_s_alone(tmp_path: Path) -> None:
+    many, single = Store(tmp_path / "many"), Store(tmp_path / "all.jsonl")
+    for store in (many, single):
+        store.prepare()
+        assert store.write(whole("w")).stat().st_mode & 0o077 == 0
+
+
 def test_an_ending_has_no_detail_when_all_is_said() -> None:
     assert b"detail" not in lines.encode(stream())
     assert Ending(1.0, "complete").detail is None

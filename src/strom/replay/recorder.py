@@ -57,6 +57,10 @@ class Written(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
+_PRIVATE = 0o600
+"""Prompts and answers are in it. A file that is there already keeps its mode."""
+
+
 class Store:
     """Where recordings go: a folder with one file each, or one file that grows."""
 
@@ -70,6 +74,7 @@ class Store:
         folder = self._out.parent if self._single else self._out
         folder.mkdir(parents=True, exist_ok=True)
         if self._single:
+            self._out.touch(mode=_PRIVATE)
             self._out.open("ab").close()
             return
         taken = (path.name.partition("-")[0] for path in folder.glob(f"*{SUFFIX}"))
@@ -87,6 +92,7 @@ class Store:
         name = "-".join("".join(letter for letter in word if letter.isalnum() or letter in "._") for word in words)
         path = self._out / f"{self._number:04d}-{recording.asked.method.lower()}-{name[:60] or 'root'}{SUFFIX}"
         partial = path.with_suffix(".part")
+        partial.touch(mode=_PRIVATE)
         partial.write_bytes(data)
         partial.rename(path)
         return path
