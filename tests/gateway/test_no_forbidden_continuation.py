@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from strom.core.access import PolicySettings
 from strom.transport.memory import MemoryExchange, MemoryUpstream
 from strom.transport.types import TransportFailure
-from strom.upstreams.settings import EndpointSettings, ModelSettings, ProviderSettings
+from strom.upstreams.settings import EndpointSettings, ModelSettings, ProviderSettings, Strategy
 from tests.gateway.places import NAMES, Field
 from tests.gateway.rig import PATHS, SSE
 from tests.gateway.test_no_forbidden_byte import (
@@ -103,7 +103,7 @@ def worlds(draw: st.DrawFn) -> tuple[Any, ...]:
             EndpointSettings(f"{name}-{place.name}", place.name, "real", order=draw(st.integers(1, 2)))
             for place in where
         )
-        strategy = draw(st.sampled_from(("weighted", "least-busy", "fastest")))
+        strategy: Strategy = draw(st.sampled_from(("weighted", "least-busy", "fastest")))
         return ModelSettings(name, endpoints, strategy=strategy, fallback_models=fallback, continuation=True)
 
     models = [model("m", places[:split], ("n",)), model("n", places[split:], ())]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +14,11 @@ from strom.core.record import CallRecord
 from strom.gateway.gateway import State
 from strom.gateway.routing import Router
 from strom.policies.auth import KeyRing
+from strom.protocols.table import CODECS
+from strom.transport.memory import MemoryExchange
+from strom.transport.types import Refusal
 from tests.gateway.places import Field, model, provider
+from tests.gateway.rig import PATHS
 
 SENT = [(b"x-api-key", b"k")]
 
@@ -22,7 +27,7 @@ def key(**more: object) -> KeySettings:
     return msgspec.structs.replace(KeySettings("ci", hashlib.sha256(b"k").hexdigest()), **more)
 
 
-def told(field: Field, **body: object) -> tuple[dict[str, str], CallRecord]:
+def told(field: Field, **body: Any) -> tuple[dict[str, str], CallRecord]:
     exchange = field.call(headers=SENT, **body)
     error: dict[str, str] = json.loads(exchange.body_out)["error"]
     return error, field.records.all[-1]
@@ -90,3 +95,13 @@ def test_calls_under_way_keep_their_policy_over_a_reload_and_new_ones_have_the_n
     assert field.asked == ["a"]
     field.call(headers=SENT)
     assert field.asked == ["a", "b"]
+
+
+def test_the_record_of_a_body_too_large_names_its_key() -> None:
+    field = Field([model("a")], keys=(key(),))
+    for headers in (SENT, [(b"x-api-key", b"wrong")]):
+        exchange = MemoryExchange("POST", PATHS["openai-chat"], headers=headers)
+        exchange.refusal = Refusal(413, "body_too_large", "")
+        field.gateway.handle_call(exchange, CODECS["openai-chat"])
+        assert exchange.status == 413
+    assert [record.key_name for record in field.records.all] == ["ci", None]
