@@ -325,8 +325,9 @@ class UpstreamConnection(asyncio.Protocol):
             self._receiver = _WithoutBody(self._receiver)
 
     def on_body(self, data: bytes) -> None:
-        self._unread_bytes = 0
-        self._receiver.on_body(data)
+        if self._phase == _BODY:  # else of a response that nobody asked for, behind the one that is complete
+            self._unread_bytes = 0
+            self._receiver.on_body(data)
 
     def on_chunk_header(self) -> None:
         self._express = None

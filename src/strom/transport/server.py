@@ -306,12 +306,15 @@ class ServerConnection(asyncio.Protocol):
     def _feed(self, data: bytes) -> None:
         if self._deaf:
             return
+        rest: bytes | None = None
         try:
             self._reader().feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._ignore_upgrade(data[upgrade.args[0] :])
+            rest = data[upgrade.args[0] :]
         except httptools.HttpParserError as error:
             self._refuse_broken(error)
+        if rest is not None:  # out of the handler: what is broken in the rest has a cause of its own, or none
+            self._ignore_upgrade(rest)
 
     def _refuse_broken(self, error: httptools.HttpParserError) -> None:
         cause = error.__context__
