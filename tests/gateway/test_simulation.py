@@ -18,8 +18,8 @@ from tests.gateway.simulated_crowd import Crowd
 from tests.gateway.simulation_checks import check, check_rest
 
 FIXED = 400
-FIXED_CROWDS = 150
-FIXED_LEAVING = 25
+FIXED_CROWDS = 100
+FIXED_LEAVING = 10
 BATCH = 50
 MOST_LEFT = 150
 """Calls with more steps are left at so many of them, the first ones and the last ones."""
