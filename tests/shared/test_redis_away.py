@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
+import pytest
+
 from strom.shared.limiter import MONEY, Demand, Refusal, Scope
 from strom.shared.redis import RedisLimiter, RedisSettings
 from tests.services import RedisServer
@@ -87,6 +89,33 @@ async def test_money_spent_while_it_was_away_is_charged_when_it_is_back_even_emp
         assert level.spent == 8 * MONEY
 
 
+async def test_money_that_a_full_redis_does_not_take_is_charged_when_it_has_room(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It answers, so that it does not count as away. A replica that may not write is the same case."""
+    from redis.asyncio import Redis
+
+    scope = Scope("key:k", budget=10 * MONEY, per="month", currency="EUR")
+    demand = Demand((scope,))
+    redis = Redis.from_url(redis_server.url)
+    async with running(limiter_over(redis_server, "closed")) as limiter:
+        assert isinstance(limiter, RedisLimiter)
+        under_way = await granted(limiter, demand)
+        await redis.config_set("maxmemory", 1)
+        under_way.settle(used(0, 4 * MONEY))
+        for _ in range(3):
+            assert (await refused(limiter, demand)).kind == "unavailable"
+        assert not limiter.away
+        assert sum("Redis refuses" in record.message for record in caplog.records) == 1
+        await redis.config_set("maxmemory", 0)
+        (await granted(limiter, demand)).settle(used(0, 3 * MONEY))
+        await granted(limiter, demand)
+        (level,) = await limiter.look([scope])
+        assert level is not None
+        assert level.spent == 7 * MONEY
+    await redis.aclose()
+
+
 async def test_slots_of_a_process_that_is_gone_come_back_and_those_of_a_living_one_do_not(redis_url: str) -> None:
     settings = RedisSettings(redis_url, lease_s=0.6, timeout_s=2, prefix=f"lease-{time.time_ns()}")
     dead, living = RedisLimiter(settings), RedisLimiter(settings)
@@ -103,6 +132,7 @@ async def test_slots_of_a_process_that_is_gone_come_back_and_those_of_a_living_o
 
 async def test_one_round_trip_for_many_decisions_at_once(redis_url: str) -> None:
     settings = RedisSettings(redis_url, timeout_s=5, prefix=f"many-{time.time_ns()}")
-    async with running(RedisLimiter(settings)) as limiter:
+    stopped = 1_000_000  # the clock: on a busy machine 0.6 s may pass here, which give one more
+    async with running(RedisLimiter(settings, now_ms=lambda: stopped)) as limiter:
         outcomes = await asyncio.gather(*(ask(limiter, one(requests=100)) for _ in range(300)))
         assert sum(not isinstance(outcome, Refusal) for outcome in outcomes) == 100

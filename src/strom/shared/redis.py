@@ -7,8 +7,8 @@ Invariants: a decision takes one round trip, at most `timeout_s`; what Redis doe
 do all decisions from then until it answers a ping again (backoff from 0.1 s to 5 s). While it is away each decision is made
 at once: refused ("closed"), or by this process alone with its share of every limit ("local"). Slots of concurrent calls are
 leases, renewed while the call runs: those of a killed process come back after `lease_s`. Money that could not be charged is
-kept and charged when Redis is back; money whose settlement was sent and not answered in time is not sent again. A Redis that
-comes back empty is told the last sums that were seen.
+kept and charged when Redis is back, or may write again; money whose settlement was sent and not answered in time is not sent
+again. A Redis that comes back empty is told the last sums that were seen.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ class RedisLimiter:
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._away = False
+        self._refusing = False
+        """It answers errors."""
         self._wall = wall
         self._local = MemoryLimiter(wall=wall)
         self._seen: dict[Scope, tuple[int, int]] = {}
@@ -285,10 +287,25 @@ class RedisLimiter:
                 for command in batch:
                     self._owe(command)
             return [None] * len(batch)
-        for each in found:
-            if isinstance(each, RedisError):
-                LOG.error("Redis refused a decision on limits: %s", each)
+        self._take_back(batch, [each if isinstance(each, RedisError) else None for each in found])
         return [None if isinstance(each, RedisError) else each for each in found]
+
+    def _take_back(self, batch: list[_Command], refusals: Sequence[Exception | None]) -> None:
+        """A Redis that answers, but may not write (a replica, one whose memory is full): what it did not take is owed, and
+        charged with the first batch that it takes as a whole."""
+        refused = [each for each in refusals if each is not None]
+        if refused and not self._refusing:
+            LOG.error(
+                "Redis refuses decisions on limits, and such calls are decided as if it were away: %s", refused[0]
+            )
+        elif self._refusing and not refused:
+            LOG.warning("Redis takes decisions on limits again")
+        for command, error in zip(batch, refusals, strict=True):
+            if error is not None:
+                self._owe(command)
+        self._refusing = bool(refused)
+        if self._owed and not refused:
+            self._pay()
 
     async def _execute(self, batch: list[_Command]) -> list[Any]:
         """All in one write. The connection's own methods, since a pipeline object costs as much as all the rest."""
