@@ -48,13 +48,21 @@ def test_retry_after_is_a_floor_and_the_first_token_time_a_ceiling() -> None:
     only = plan(SMALL, retries=1)
     told = step(only, FIRST, RateLimited("x", retry_after_s=30))
     assert told is not None
-    assert told.delay_s == 30
+    assert 30 <= told.delay_s <= 33
     assert step(only, FIRST, RateLimited("x", retry_after_s=30), elapsed_s=91) is None
     assert step(only, FIRST, RateLimited("x", retry_after_s=300)) is None
 
 
 def test_rests_grow_to_a_bound() -> None:
     assert [rest_s(at, None, lambda: 1.0) for at in range(7)] == [0.5, 1, 2, 4, 8, 8, 8]
+
+
+def test_calls_that_were_told_the_same_time_come_back_one_after_the_other() -> None:
+    rests = sorted(rest_s(0, 10) for _ in range(200))
+    assert rests[0] >= 10
+    assert rests[-1] <= 11
+    assert rests[150] - rests[50] > 0.2
+    assert rest_s(0, 10, lambda: 0.0) == 10
 
 
 def test_a_prompt_that_is_too_long_goes_on_to_what_is_known_to_be_larger() -> None:

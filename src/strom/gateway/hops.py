@@ -53,9 +53,11 @@ def next_hop(plan: Plan, hop: Hop, error: StromError, *, another_may_do: bool, e
 
 
 def rest_s(retried: int, floor_s: float | None, draw: Callable[[], float] = random.random) -> float:
-    """Doubles with each retry; half of it is drawn, so that calls that failed together do not come back together."""
-    delay_s = min(BASE_DELAY_S * 2.0**retried, MAX_DELAY_S)
-    return max(delay_s * (0.5 + 0.5 * draw()), floor_s or 0.0)
+    """Doubles with each retry; half of it is drawn, so that calls that failed together do not come back together. Nor do those
+    that were told the same `Retry-After`: up to a tenth more is drawn for them."""
+    half_s, drawn = min(BASE_DELAY_S * 2.0**retried, MAX_DELAY_S) / 2, draw()
+    floor_s = floor_s or 0.0
+    return max(half_s + half_s * drawn, floor_s + 0.1 * floor_s * drawn)
 
 
 def _larger(plan: Plan, hop: Hop, error: ContextOverflow) -> Hop | None:
