@@ -75,7 +75,8 @@ docs-serve: $(DEV) ## show the documentation while you write it
 lock: $(UV) ## make the lock files anew with the newest versions that fit
 	$(LOCK) --extra local pyproject.toml requirements/build.in -o requirements/run.lock
 	$(LOCK) --extra local --extra docs --extra dev pyproject.toml requirements/build.in -o requirements/dev.lock
-
+	$(LOCK) --extra redis --extra postgres --extra encryption --extra otel -c requirements/dev.lock \
+		pyproject.toml requirements/build.in -o requirements/deploy.lock
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --upgrade \
 		--custom-compile-command "make lock" requirements/audit.in -o requirements/audit.lock
 
