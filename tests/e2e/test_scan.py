@@ -1,5 +1,5 @@
 """A gateway with everything on: keys of both kinds, limits, a policy. After calls and questions of every kind and outcome, no
-secret stands in any log line, metric, record, platform answer, error or file, and no text of a client where it must not be kept.
+secret stands in any log line, metric, record, platform answer, error or file, and no text of a client beyond its call.
 """
 
 from __future__ import annotations
