@@ -6,7 +6,17 @@ import pytest
 
 from strom.core.access import KeySettings
 from strom.core.errors import AuthError, PermissionDenied
-from strom.policies.auth import MISSING, TWO_KEYS, UNKNOWN, KeyRing, check_route, credentials
+from strom.policies.auth import (
+    MISSING,
+    TWO_KEYS,
+    UNKNOWN,
+    Credential,
+    KeyRing,
+    Table,
+    check_route,
+    credentials,
+    tabulate,
+)
 
 
 def key(name: str, secret: str) -> KeySettings:
@@ -105,3 +115,25 @@ def test_a_key_asks_the_routes_it_was_made_for() -> None:
     check_route(KeySettings("k", digest("s")), "/anything")
     with pytest.raises(PermissionDenied):
         check_route(settings, "/v1/embeddings/more")
+
+
+class Rotated:
+    """A managed key whose old secret is replaced."""
+
+    def __init__(self) -> None:
+        new = key("one", "new")
+        old = Credential(hashlib.sha256(b"old").digest(), new, replaced_at=1.0)
+        self.table: Table = tabulate([Credential(bytes.fromhex(new.sha256), new), old])
+
+    def note_use(self, key_id: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("bearer", "api_key"), [(b"new", b"old"), (b"old", b"new")])
+def test_a_client_that_sends_both_secrets_of_a_rotated_key_is_admitted(bearer: bytes, api_key: bytes) -> None:
+    ring = KeyRing((), required=True, managed=Rotated())
+    found = ring.authenticate([(b"authorization", b"Bearer " + bearer), (b"x-api-key", api_key)])
+    assert found is not None
+    assert found.name == "one"
+    with pytest.raises(AuthError, match="replaced"):
+        ring.authenticate([(b"x-api-key", b"old")])

@@ -87,7 +87,8 @@ class KeyRing:
             if known is not None:
                 if found is not None and known.key is not found.key:
                     raise AuthError(TWO_KEYS)
-                found = known
+                if found is None or found.replaced_at is not None:  # of two secrets of one key the newer counts
+                    found = known
         if found is None:
             if self.required:
                 raise AuthError(UNKNOWN if presented else MISSING)
