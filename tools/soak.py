@@ -167,7 +167,7 @@ def main() -> int:
     print(table(told))
     for what in [*told["lies"][:20], *told["faults"][:20]]:
         print("  ", what)
-    return 1 if told["lies_count"] or told["faults_count"] else 0
+    return 1 if told["lies_count"] or told["faults_count"] or told["late"] else 0
 
 
 if __name__ == "__main__":

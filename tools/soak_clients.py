@@ -151,6 +151,8 @@ class Crowd:
         self.lies: list[str] = []
         self.told: dict[bytes, Told] = {}
         self.active = 0
+        self.late = 0
+        """Calls given up after `LONGEST_S`: on a machine that is too busy, connections wait to be accepted."""
         self.ended = False
         self._port = port
         self._backend = backend
@@ -178,7 +180,8 @@ class Crowd:
             async with asyncio.timeout(LONGEST_S):
                 await self._talk(line, told, mark, draw)
         except TimeoutError:
-            self._lie(mark.encode(), told, f"nothing for {LONGEST_S:g} s")
+            self.late += 1
+            told.end = "left"
             line.drop()
         except (Broken, ConnectionError, asyncio.IncompleteReadError) as error:
             self._broken(line, mark, told, error)
