@@ -116,7 +116,7 @@ def set_up_logging(level: str, log_format: str, secrets: Iterable[str] = (), str
 
 def write_lines(text: str) -> None:
     """Lines that are worded already, to where the log goes: redacted like all others, and never amid another line."""
-    text = REDACTOR.redact(text)
+    text = visible(REDACTOR.redact(text))
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler):
             with handler.lock or nullcontext():

@@ -19,7 +19,6 @@ from typing import Literal
 import msgspec
 
 from strom.core.record import CallRecord
-from strom.logs import visible
 from strom.telemetry import families as f
 from strom.telemetry.sampler import Reading
 
@@ -99,7 +98,7 @@ class AccessLog:
 
 
 def json_line(record: CallRecord) -> str:
-    return visible(msgspec.json.encode(access_line(record)).decode())
+    return msgspec.json.encode(access_line(record)).decode()
 
 
 def console_line(record: CallRecord) -> str:
