@@ -65,8 +65,8 @@ class Listener:
 
         `sockets`: bound ones to listen on instead.
         """
-        named = {"host": host, "port": port, "reuse_port": reuse_port or None}
-        places = [{"sock": each} for each in sockets] or [named]
+        named: dict[str, Any] = {"host": host, "port": port, "reuse_port": reuse_port or None}
+        places: list[dict[str, Any]] = [{"sock": each} for each in sockets] or [named]
         for place in places:
             self._servers.append(await self._listen(ssl_context, place))
 
