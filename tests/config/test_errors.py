@@ -201,7 +201,8 @@ def test_no_error_repeats_what_may_be_a_key(tmp_path: Path, text: str) -> None:
 def test_a_literal_key_is_refused_with_the_way_out(tmp_path: Path) -> None:
     (error,) = errors(tmp_path, PROVIDER + 'api_key = "sk-1"')
     assert error == (
-        "providers[0].api_key: a key never stands in the file: put it into an environment variable and name that in api_key_env, or into a file"
+        "providers[0].api_key: a key never stands in the file: put it into an environment variable and name that in "
+        "api_key_env, or into a file"
     )
     assert errors(tmp_path, '[[keys]]\nname = "k"\nkey = "sk-1"')[0].endswith("name that in key_env, or into a file")
     (error,) = errors(tmp_path, '[server]\ntoken = "x"')

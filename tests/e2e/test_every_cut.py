@@ -90,8 +90,8 @@ def _cut_everywhere(cutter: Cutter, count: Counter[str], offsets: range) -> Iter
 def test_no_cut_makes_the_gateway_lie(engine: str, case: str, count: Counter[str]) -> None:
     if MODE == "all":
         cutter = Cutter(load(engine, case))
-        broken = list(_cut_everywhere(cutter, count, range(len(cutter.body) + 1)))
-        assert not broken, f"{len(broken)} times, first {broken[0]}"
+        lies = list(_cut_everywhere(cutter, count, range(len(cutter.body) + 1)))
+        assert not lies, f"{len(lies)} times, first {lies[0]}"
         return
     cutter = Cutter(load(engine, case), grammar=not MODE)
     broken: Counter[str] = Counter()

@@ -35,7 +35,13 @@ async def test_a_cancelled_one_stays_silent_also_within_the_same_turn() -> None:
     timers, gone = Timers(asyncio.get_running_loop()), list[str]()
     now = time.monotonic()
     second = timers.at(now + 0.002, lambda: gone.append("second"))
-    timers.at(now + 0.001, lambda: (second.cancel(), second.cancel(), gone.append("first")))
+
+    def first() -> None:
+        second.cancel()
+        second.cancel()
+        gone.append("first")
+
+    timers.at(now + 0.001, first)
     await asyncio.sleep(0.02)
     assert gone == ["first"]
 

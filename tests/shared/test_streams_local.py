@@ -74,7 +74,7 @@ async def test_a_stream_is_read_from_any_frame_as_it_comes(workers: tuple[Worker
     reading = [asyncio.create_task(read(other, stream, after)) for after in range(3)]
     await until(lambda: len(stream._readers) == 3)
     stream.take(b"data: 3\n\n")
-    stream.end()
+    stream.end(b"")
     whole = [b"id: %d\ndata: %d\n\n" % (number, number) for number in (1, 2, 3)]
     assert await asyncio.gather(*reading) == [b"".join(whole[after:]) for after in range(3)]
     assert await read(other, stream, 2) == whole[2]
@@ -102,7 +102,7 @@ async def test_much_is_read_by_a_slow_client(workers: tuple[Worker, Worker]) -> 
     frames = [b"data: " + b"%06d" % number * 2000 + b"\n\n" for number in range(200)]
     for frame in frames:
         stream.take(frame)
-    stream.end()
+    stream.end(b"")
     got = b""
     async for piece in remote.chunks():
         got += piece

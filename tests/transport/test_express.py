@@ -26,6 +26,10 @@ class Express(Upstream):
         self.feed(HEAD)
         self.call.express(self.take)
 
+    def feed(self, data: bytes, *, step: int = 0) -> Express:
+        super().feed(data, step=step)
+        return self
+
     def take(self, data: bytes) -> None:
         self.alone.append(data)
         self.told.body += data

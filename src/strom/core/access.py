@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-PerMinute = Annotated[int, msgspec.Meta(ge=1, le=100_000_000_000)]
-"""A bound that no one reaches, below which buckets are counted exactly everywhere: in 64 bits, and in Redis' doubles."""
+PerMinute = Annotated[int, msgspec.Meta(ge=1, le=10**18)]
 Patterns = Annotated[
     tuple[str, ...],
     msgspec.Meta(min_length=1, description="a list of patterns, not an empty one: leave it out for no restriction"),

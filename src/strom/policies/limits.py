@@ -25,6 +25,10 @@ _MAX_KNOWN = 10_000
 _ALL = "all"
 
 
+MOST = 100_000_000_000
+"""Nobody reaches more, and up to here buckets are counted exactly everywhere: in 64 bits, and in Redis' doubles."""
+
+
 class _Bound(msgspec.Struct, frozen=True):
     """What binds a key's calls of a model."""
 
@@ -110,9 +114,9 @@ def scope_of(name: str, limits: Limits) -> Scope | None:
     budget = limits.budget
     return Scope(
         name,
-        limits.requests_per_minute or 0,
-        limits.tokens_per_minute or 0,
-        limits.concurrent or 0,
+        min(limits.requests_per_minute or 0, MOST),
+        min(limits.tokens_per_minute or 0, MOST),
+        min(limits.concurrent or 0, MOST),
         money_of(budget) if budget is not None else 0,
         budget.per if budget is not None else "month",
         budget.currency if budget is not None else "",
