@@ -32,13 +32,13 @@ def errors(folder: Path, text: str, environ: dict[str, str] | None = None) -> li
         # beyond these, 64 bits overflow in the buckets that workers share
         (
             KEY + "limits = { requests_per_minute = 99999999999999999999 }",
-            "keys[0].limits.requests_per_minute: expected int <= 100000000000",
+            "keys[0].limits.requests_per_minute: expected int <= 1000000000000000000",
         ),
         (
-            KEY + "limits = { tokens_per_minute = 200000000000 }",
-            "keys[0].limits.tokens_per_minute: expected int <= 100000000000",
+            KEY + "limits = { tokens_per_minute = 2000000000000000000 }",
+            "keys[0].limits.tokens_per_minute: expected int <= 1000000000000000000",
         ),
-        ("[limits]\nconcurrent = 9999999999999", "limits.concurrent: expected int <= 100000000000"),
+        ("[limits]\nconcurrent = 9999999999999999999", "limits.concurrent: expected int <= 1000000000000000000"),
         (
             KEY + 'limits = { budget = { amount = 1e300, currency = "EUR" } }',
             "keys[0].limits.budget.amount: expected number <= 1000000000.0",
