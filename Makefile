@@ -7,6 +7,8 @@ VENV ?= .venv
 SHARED ?= ../shared
 # More arguments for the command that a target runs: make serve ARGS="--backend http://127.0.0.1:11434"
 ARGS ?=
+# Processes that run tests; many wait for servers they started.
+JOBS ?= 4
 
 BIN := $(abspath $(VENV))/bin
 RUN := $(VENV)/.run.stamp
@@ -30,7 +32,7 @@ serve: $(RUN) ## start the gateway; with no local backend it brings a small mode
 	@exec $(BIN)/strom serve $(ARGS)
 
 test: $(DEV) ## run the tests
-	$(BIN)/python -m pytest -rs $(ARGS)
+	$(BIN)/python -m pytest -rs -n $(JOBS) --dist loadfile $(ARGS)
 
 check: lint test ## everything that has to pass: lint, then the tests
 
