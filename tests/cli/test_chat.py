@@ -254,6 +254,7 @@ def test_a_saved_session_goes_on(strom: Strom, backend: Loopback, tmp_path: Path
         terminal.wait_for("out tokens")
         terminal.type("/save s.json\r")
         terminal.wait_for("saved")
+        terminal.wait_for("> ")  # an end of input that comes between two prompts belongs to nobody
         terminal.type("\x04")
         assert terminal.ended() == 0
     strom("chat", "--backend", backend.url, "-m", "m", "--resume", str(tmp_path / "s.json"), "three")
