@@ -213,6 +213,15 @@ def test_a_caller_is_less_patient_for_one_call() -> None:
     assert ended(rig) == "idle_timeout"
 
 
+def test_wishes_may_come_in_several_lines_and_none_twice() -> None:
+    rig = Rig()
+    streaming(rig, headers=[(b"x-strom-timeouts", b"idle_s=3"), (b"x-strom-timeouts", b"total_s=100")])
+    rig.clock.advance(3.1)
+    assert ended(rig) == "idle_timeout"
+    twice = [(b"x-strom-timeouts", b"idle_s=3"), (b"x-strom-timeouts", b"idle_s=100")]
+    assert rig.call(headers=twice).status == 400
+
+
 def test_a_wish_that_is_none_is_told() -> None:
     rig = Rig()
     exchange = rig.call("anthropic", headers=[(b"x-strom-timeouts", b"idle=3")])

@@ -112,8 +112,8 @@ class Call:
         self.plan = opening.plan
         self._grant = opening.grant
         self._own_headers = opening.grant.headers if opening.grant is not None else []
-        wishes = exchange.head.header(WISHES_HEADER)
-        self._wishes = parse_wishes(wishes) if wishes is not None else None
+        wishes = exchange.head.header_all(WISHES_HEADER)
+        self._wishes = parse_wishes(b",".join(wishes)) if wishes else None
         self.story = make_story(self.request) if opening.plan.continuation else None
         self._hop = FIRST
         self.attempt: UpstreamAttempt | None = None
