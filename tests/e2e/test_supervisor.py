@@ -147,7 +147,9 @@ def test_a_store_that_went_away_does_not_end_the_workers_that_serve(behind: Upst
     file = File(tmp_path, behind.port)
     file.say(store=f'journal_dir = "{journal}"')
     with gateway(tmp_path, "--config", str(file.path)) as running:
-        eventually(lambda: len(children(running)) == 2 and journal.exists())
+        eventually(lambda: len(children(running)) == 2 and len(list(journal.rglob("*.calls"))) == 4)
+        for _ in range(4):  # they serve: before that, a worker that cannot start ends everything
+            assert httpx.post(running.url + CHAT, json=ask("x"), timeout=20).status_code == 200
         journal.rename(away)
         journal.write_text("no folder")
         before = children(running)
