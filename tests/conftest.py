@@ -11,10 +11,17 @@ import socket
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
 
 from tests.services import postgres_database, postgres_url, redis_server, redis_url
 
 __all__ = ["postgres_database", "postgres_url", "redis_server", "redis_url"]
+
+
+settings.register_profile("daily", max_examples=40)
+settings.register_profile("thorough", max_examples=1000, deadline=None)
+settings.load_profile(os.environ.get("STROM_PROPERTIES", "daily"))
+"""STROM_PROPERTIES=thorough tries properties longer. A test that names its own number keeps it."""
 
 
 def _free_port() -> int:
