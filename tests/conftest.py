@@ -18,7 +18,7 @@ from tests.services import postgres_database, postgres_url, redis_server, redis_
 __all__ = ["postgres_database", "postgres_url", "redis_server", "redis_url"]
 
 
-settings.register_profile("daily", max_examples=40)
+settings.register_profile("daily", max_examples=25)
 settings.register_profile("thorough", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("STROM_PROPERTIES", "daily"))
 """STROM_PROPERTIES=thorough tries properties longer. A test that names its own number keeps it."""

@@ -24,7 +24,7 @@ import pytest
 from tests.e2e.processes import Gateway, ask, gateway, upstream
 from tools.soak import raise_file_limit, soak
 
-STREAMS = int(os.environ.get("STROM_STREAMS", "50"))
+STREAMS = int(os.environ.get("STROM_STREAMS", "30"))
 SEED = int(os.environ.get("STROM_STREAMS_SEED", "7"))
 PATIENCE_S = 30 + STREAMS / 5
 PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat")
