@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from strom.core.errors import PermissionDenied
-from strom.transport.types import Exchange, Headers, Refusal, RequestHead
+from strom.server.exchanges import Forwarding
+from strom.transport.types import Exchange, Headers
 
 _FIELD_NAMES = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z, ]{1,1000}")
 _METHODS = b"GET, HEAD, POST, DELETE"
@@ -126,86 +127,18 @@ def _allow(exchange: Exchange, origin: bytes) -> Exchange | None:
     return None
 
 
-class PageExchange:
+class PageExchange(Forwarding):
     """An exchange whose response says besides that a page may read it."""
 
-    __slots__ = ("_inner", "_told")
+    __slots__ = ("_told", "write")
 
     def __init__(self, inner: Exchange, told: Headers) -> None:
-        self._inner = inner
+        super().__init__(inner)
+        self.write = inner.write
         self._told = told
 
-    @property
-    def head(self) -> RequestHead:
-        return self._inner.head
-
-    @head.setter
-    def head(self, value: RequestHead) -> None:
-        self._inner.head = value
-
-    @property
-    def body(self) -> bytes:
-        return self._inner.body
-
-    @body.setter
-    def body(self, value: bytes) -> None:
-        self._inner.body = value
-
-    @property
-    def refusal(self) -> Refusal | None:
-        return self._inner.refusal
-
-    @refusal.setter
-    def refusal(self, value: Refusal | None) -> None:
-        self._inner.refusal = value
-
-    @property
-    def on_disconnect(self) -> Callable[[], None] | None:
-        return self._inner.on_disconnect
-
-    @on_disconnect.setter
-    def on_disconnect(self, value: Callable[[], None] | None) -> None:
-        self._inner.on_disconnect = value
-
-    @property
-    def on_pause(self) -> Callable[[], None] | None:
-        return self._inner.on_pause
-
-    @on_pause.setter
-    def on_pause(self, value: Callable[[], None] | None) -> None:
-        self._inner.on_pause = value
-
-    @property
-    def on_resume(self) -> Callable[[], None] | None:
-        return self._inner.on_resume
-
-    @on_resume.setter
-    def on_resume(self, value: Callable[[], None] | None) -> None:
-        self._inner.on_resume = value
-
-    @property
-    def closed(self) -> bool:
-        return self._inner.closed
-
-    @property
-    def paused(self) -> bool:
-        return self._inner.paused
-
-    @property
-    def bytes_out(self) -> int:
-        return self._inner.bytes_out
-
     def start(self, status: int, headers: Headers, *, length: int | None = None) -> None:
-        self._inner.start(status, [*headers, *self._told], length=length)
-
-    def write(self, data: bytes) -> None:
-        self._inner.write(data)
-
-    def finish(self, data: bytes = b"") -> None:
-        self._inner.finish(data)
-
-    def abort(self) -> None:
-        self._inner.abort()
+        super().start(status, [*headers, *self._told], length=length)
 
     def respond(self, status: int, headers: Headers, body: bytes) -> None:
-        self._inner.respond(status, [*headers, *self._told], body)
+        super().respond(status, [*headers, *self._told], body)

@@ -15,15 +15,39 @@ Hook = Callable[[], None] | None
 
 
 class Forwarding:
-    """All of an Exchange but `write`, which a call takes once and keeps: each kind says where its pieces go."""
+    """All of an Exchange but `write`, which a call takes once and keeps: each kind says where its pieces go.
 
-    __slots__ = ("_inner", "body", "head", "refusal")
+    What the call lets go of, the request's head and body among it, the other exchange lets go of too.
+    """
+
+    __slots__ = ("_inner",)
 
     def __init__(self, inner: Exchange) -> None:
         self._inner = inner
-        self.head = inner.head
-        self.body = inner.body
-        self.refusal = inner.refusal
+
+    @property
+    def head(self) -> RequestHead:
+        return self._inner.head
+
+    @head.setter
+    def head(self, head: RequestHead) -> None:
+        self._inner.head = head
+
+    @property
+    def body(self) -> bytes:
+        return self._inner.body
+
+    @body.setter
+    def body(self, body: bytes) -> None:
+        self._inner.body = body
+
+    @property
+    def refusal(self) -> Refusal | None:
+        return self._inner.refusal
+
+    @refusal.setter
+    def refusal(self, refusal: Refusal | None) -> None:
+        self._inner.refusal = refusal
 
     def start(self, status: int, headers: Headers, *, length: int | None = None) -> None:
         self._inner.start(status, headers, length=length)
