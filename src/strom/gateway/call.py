@@ -247,7 +247,7 @@ class Call:
             return attempt.codec.relay(self.context, attempt.endpoint.upstream.quirks)
         return self._translation(attempt)
 
-    def _translation(self, attempt: UpstreamAttempt) -> TranscodePipe | StoryPipe:
+    def _translation(self, attempt: UpstreamAttempt) -> TranscodePipe:
         if self.story is None:
             return TranscodePipe(attempt.decoder(), self._shared_encoder(), attempt.names)
         attempt.inherited = self.story.evidence.deltas

@@ -29,9 +29,9 @@ from strom.core.events import (
 )
 from strom.core.evidence import Evidence
 from strom.core.messages import Message, Request, TextPart
-from strom.core.tool_names import ToolNameFilter
 from strom.core.usage import estimate_tokens
 from strom.gateway.outgoing import Incoming
+from strom.gateway.pipes import TranscodePipe
 from strom.gateway.seam import Seam, SeamBroken
 from strom.protocols.codec import Express, Quirks, StreamDecoder, StreamEncoder, ToolName
 
@@ -126,10 +126,10 @@ def continued(request: Request, story: Story, *, prefill: bool) -> tuple[Request
     return msgspec.structs.replace(request, messages=tuple(messages), max_output_tokens=story.left), cut
 
 
-class StoryPipe:
-    """A StreamPipe. `seam` None: the first upstream of its answer; then events pass as they are."""
+class StoryPipe(TranscodePipe):
+    """`seam` None: the first upstream of its answer; then events pass as they are."""
 
-    __slots__ = ("_ahead", "_decoder", "_encoder", "_map", "_names", "_seam", "_story", "evidence")
+    __slots__ = ("_ahead", "_map", "_seam", "_story")
 
     def __init__(
         self,
@@ -139,46 +139,30 @@ class StoryPipe:
         names: dict[str, ToolName],
         seam: Seam | None,
     ) -> None:
-        self._decoder = decoder
-        self._encoder = encoder
-        self._names = ToolNameFilter(names) if names else None
+        super().__init__(decoder, encoder, names)
         self._story = story
         self._seam = seam
         self._map: dict[int, int | None] = {}
         self._ahead = 0
         """Tokens of earlier upstreams, which this one's count does not know."""
-        self.evidence = _heir(story.evidence) if seam is not None else Evidence()
         if seam is not None:
+            self.evidence = _heir(story.evidence)
             self._ahead = estimate_tokens(self.evidence.output_characters)
         story.evidence = self.evidence
 
     def feed(self, data: bytes) -> bytes:
-        return self.pass_on(self._decoder.feed(data))
+        return self.pass_on(self._decode(data))
 
     def express(self) -> Express | None:
         return None
 
-    def finish(self) -> bytes:
-        return self.pass_on(self._decoder.finish())
-
-    def pass_on(self, events: list[Event]) -> bytes:
-        if self._names is not None:
-            events = self._names.feed(events)
+    def _give(self, events: list[Event]) -> bytes:
         if self._seam is not None:
             events = self._joined(events, self._seam)
         else:
             for event in events:
                 self._story.take(event)
-        self.evidence.observe(events)
-        if self.evidence.error is not None:
-            events = [event for event in events if not isinstance(event, Failed)]
-        return self._encoder.encode(events)
-
-    def fail(self, error: StromError) -> bytes:
-        return self._encoder.fail(error)
-
-    def heartbeat(self) -> bytes:
-        return self._encoder.heartbeat()
+        return super()._give(events)
 
     # -- joining --
 

@@ -66,8 +66,10 @@ class TranscodePipe:
 
     def pass_on(self, events: list[Event]) -> bytes:
         """Encode events that are already decoded (also those of a whole reply that goes out as a stream)."""
-        if self._names is not None:
-            events = self._names.feed(events)
+        return self._give(events if self._names is None else self._names.feed(events))
+
+    def _give(self, events: list[Event]) -> bytes:
+        """Events under the client's own names of tools."""
         self.evidence.observe(events)
         if self.evidence.error is not None:
             events = [event for event in events if not isinstance(event, Failed)]
