@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Literal, Protocol
+from typing import Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -85,6 +85,9 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     readings: tuple[Reading, ...] = ()
 
 
+Held = TypeVar("Held")
+
+
 class Lease(Protocol):
     """What one call was given. `readings` run along the demand's scopes; those of scopes without buckets are empty."""
 
@@ -93,6 +96,22 @@ class Lease(Protocol):
     def settle(self, charge: Charge) -> None:
         """Once; more does nothing. Reserved tokens become those used, the slots come free. Never raises, never waits."""
         ...
+
+
+class HeldLease(Generic[Held]):
+    """A lease that its limiter settles within the call: `held` is what the limiter knows it by."""
+
+    __slots__ = ("_held", "_settle", "readings")
+
+    def __init__(self, settle: Callable[[Held, Charge], None], held: Held, readings: tuple[Reading, ...]) -> None:
+        self._settle: Callable[[Held, Charge], None] | None = settle
+        self._held = held
+        self.readings = readings
+
+    def settle(self, charge: Charge = NOTHING) -> None:
+        settle, self._settle = self._settle, None
+        if settle is not None:
+            settle(self._held, charge)
 
 
 Then = Callable[["Lease | Refusal"], None]

@@ -23,7 +23,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from strom.core.errors import GatewayError
-from strom.shared.limiter import NOTHING, Calendar, Charge, Demand, Level, Reading, Refusal, Scope, Then, longest
+from strom.shared.limiter import (
+    Calendar,
+    Charge,
+    Demand,
+    HeldLease,
+    Level,
+    Refusal,
+    Scope,
+    Then,
+    longest,
+)
 
 SLOTS = 16_384
 PROBES = 64
@@ -124,7 +134,7 @@ class MappedLimiter:
             outcome = Refusal("unavailable", demand.scopes[0], 1000)
         then(outcome)
 
-    def _decide(self, demand: Demand) -> MappedLease | Refusal:
+    def _decide(self, demand: Demand) -> HeldLease[list[tuple[Scope, int]]] | Refusal:
         now_ms = int(self._clock() * 1000)
         held: list[tuple[Scope, _Slot, int]] = []
         lacking = False
@@ -140,7 +150,7 @@ class MappedLimiter:
             readings.append(slot.take(scope, cost))
             slot.others[self._column] += 1
             self._write(scope, slot)
-        return MappedLease(self, [(scope, cost) for scope, _, cost in held], tuple(readings))
+        return HeldLease(self.settled, [(scope, cost) for scope, _, cost in held], tuple(readings))
 
     def _refusal(self, held: list[tuple[Scope, _Slot, int]]) -> Refusal:
         waits = [
@@ -262,20 +272,6 @@ class MappedLimiter:
                 table.memory[offset : offset + 4] = b"\0\0\0\0"
                 held = True
         return held
-
-
-class MappedLease:
-    __slots__ = ("_held", "_limiter", "readings")
-
-    def __init__(self, limiter: MappedLimiter, held: list[tuple[Scope, int]], readings: tuple[Reading, ...]) -> None:
-        self._limiter: MappedLimiter | None = limiter
-        self._held = held
-        self.readings = readings
-
-    def settle(self, charge: Charge = NOTHING) -> None:
-        limiter, self._limiter = self._limiter, None
-        if limiter is not None:
-            limiter.settled(self._held, charge)
 
 
 class _Locked:

@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 
 from strom.shared.limiter import (
-    NOTHING,
     UNIT,
     Calendar,
     Charge,
     Demand,
+    HeldLease,
     Level,
-    Reading,
     Refusal,
     Scope,
     Then,
@@ -54,9 +53,9 @@ class MemoryLimiter:
             then(self._refusal(held))
         elif len(held) == 1:
             scope, level, cost = held[0]
-            then(MemoryLease(self, held, (level.take(scope, cost),)))
+            then(HeldLease(self.settled, held, (level.take(scope, cost),)))
         else:
-            then(MemoryLease(self, held, tuple([level.take(scope, cost) for scope, level, cost in held])))
+            then(HeldLease(self.settled, held, tuple([level.take(scope, cost) for scope, level, cost in held])))
 
     def _refusal(self, held: list[Held]) -> Refusal:
         readings = tuple([(level.requests, level.tokens) for _, level, _ in held])
@@ -124,17 +123,3 @@ class MemoryLimiter:
 
     async def close(self) -> None:
         self._levels.clear()
-
-
-class MemoryLease:
-    __slots__ = ("_held", "_limiter", "readings")
-
-    def __init__(self, limiter: MemoryLimiter, held: list[Held], readings: tuple[Reading, ...]) -> None:
-        self._limiter: MemoryLimiter | None = limiter
-        self._held = held
-        self.readings = readings
-
-    def settle(self, charge: Charge = NOTHING) -> None:
-        limiter, self._limiter = self._limiter, None
-        if limiter is not None:
-            limiter.settled(self._held, charge)
