@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
-from decimal import Decimal
-from functools import lru_cache
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,6 +23,7 @@ from strom.core.messages import Request
 from strom.core.record import Attempt, CallRecord, Cost, RecordError, RecordUsage, Status, UsageParts
 from strom.core.usage import Usage, UsageSource, estimate_tokens
 from strom.gateway.plan import Plan
+from strom.upstreams.pricing import Billed, amounts, holds
 from strom.upstreams.settings import Price, Prices
 
 if TYPE_CHECKING:
@@ -141,16 +140,6 @@ def record_usage(usage: Usage) -> RecordUsage:
     return RecordUsage(usage.input_tokens, usage.output_tokens, cached, usage.reasoning_tokens, parts)
 
 
-class _Rates(msgspec.Struct, frozen=True):
-    """A price per token, exactly."""
-
-    input: Decimal
-    cached: Decimal
-    written: Decimal
-    output: Decimal
-    reasoning: Decimal
-
-
 def cost(usage: RecordUsage, prices: Prices | None, at: float = 0.0) -> Cost | None:
     """None when a count, or the price on the day of `at` (Unix seconds), is unknown.
 
@@ -160,12 +149,11 @@ def cost(usage: RecordUsage, prices: Prices | None, at: float = 0.0) -> Cost | N
     price = price_on(prices, at)
     if price is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
-    rates, parts = _rates(price), usage.parts
-    cached, written = min(usage.cached_tokens or 0, usage.input_tokens), parts.cache_write or 0
+    cached, written = min(usage.cached_tokens or 0, usage.input_tokens), usage.parts.cache_write or 0
     reasoning = min(usage.reasoning_tokens or 0, usage.output_tokens)
     plain = max(0, usage.input_tokens - cached - written)
-    paid_in = round(plain * rates.input + cached * rates.cached + written * rates.written, _PLACES)
-    paid_out = round((usage.output_tokens - reasoning) * rates.output + reasoning * rates.reasoning, _PLACES)
+    paid = amounts(price, Billed(plain, cached, written, usage.output_tokens - reasoning, reasoning))
+    paid_in, paid_out = round(paid[0], _PLACES), round(paid[1], _PLACES)
     return Cost(float(paid_in + paid_out), price.currency, float(paid_in), float(paid_out))
 
 
@@ -176,27 +164,4 @@ def price_on(prices: Prices | None, at: float) -> Price | None:
             return prices
         prices = (prices,)
     day = datetime.fromtimestamp(at, UTC).date()
-    return next((price for price in prices if _holds(price, day)), None)
-
-
-def _holds(price: Price, day: date) -> bool:
-    begun = price.valid_from is None or price.valid_from <= day
-    return begun and (price.valid_until is None or day <= price.valid_until)
-
-
-@lru_cache(maxsize=1024)
-def _rates(price: Price) -> _Rates:
-    """A float in a configuration stands for the decimal that was written there, which is its shortest text."""
-    given = (price.input, price.cached_input, price.cache_write, price.output, price.reasoning)
-    whole, cached, written, output, reasoning = (
-        None if one is None else Decimal(repr(one)) / 1_000_000 for one in given
-    )
-    assert whole is not None
-    assert output is not None
-    return _Rates(
-        whole,
-        whole if cached is None else cached,
-        whole if written is None else written,
-        output,
-        output if reasoning is None else reasoning,
-    )
+    return next((price for price in prices if holds(price, day)), None)
