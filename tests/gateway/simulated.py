@@ -149,6 +149,20 @@ def cut_up(dice: random.Random, data: bytes) -> list[bytes]:
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 
+def play_step(rig: Rig, upstream: MemoryUpstream, part: Part, step: int) -> None:
+    """The upstream does the next thing of its part."""
+    if step == 0 and part.status:
+        upstream.response(part.status, part.headers)
+    elif 1 <= step <= len(part.reads) and part.status:
+        upstream.read(part.reads[step - 1])
+    elif part.failure:
+        upstream.fail(TransportFailure(part.failure, "", sent=True))  # type: ignore[arg-type]
+    elif part.ending == "silent":
+        rig.clock.advance(7)
+    else:
+        upstream.end()
+
+
 class Simulation:
     """One call, played to its end. Everything random comes from `seed`."""
 
@@ -233,16 +247,7 @@ class Simulation:
         if upstream.over or upstream.paused:
             return
         self._played[number] += 1
-        if step == 0 and part.status:
-            upstream.response(part.status, part.headers)
-        elif 1 <= step <= len(part.reads) and part.status:
-            upstream.read(part.reads[step - 1])
-        elif part.failure:
-            upstream.fail(TransportFailure(part.failure, "", sent=True))  # type: ignore[arg-type]
-        elif part.ending == "silent":
-            self.rig.clock.advance(7)
-        else:
-            upstream.end()
+        play_step(self.rig, upstream, part, step)
 
     def _prepare(self) -> None:
         """What each attempt that was sent meets."""

@@ -19,7 +19,8 @@ from strom.core.record import CallRecord
 from strom.gateway import board as real
 from strom.gateway.opening import Opening
 from strom.gateway.plan import Endpoint
-from strom.gateway.services import CallSettings, Clock, Running
+from strom.gateway.services import CallSettings, Running
+from strom.gateway.timers import Clock
 from strom.policies.limits import LimitBook
 from strom.protocols.codec import Quirks
 from strom.protocols.table import CODECS
@@ -28,10 +29,9 @@ from strom.server.resumable.exchange import STREAM_ID, ResumableExchange
 from strom.server.resumable.streams import KeptStream, StreamLimits, Streams
 from strom.shared.limiter import MONEY
 from strom.transport.memory import MemoryExchange, MemoryUpstream
-from strom.transport.types import TransportFailure
 from tests.e2e.cuts import REQUESTS, stream_signals
 from tests.gateway.rig import PATHS, Board, Rig
-from tests.gateway.simulated import Part, make_part
+from tests.gateway.simulated import Part, make_part, play_step
 from tests.gateway.simulated_limits import WatchedLimiter
 from tests.gateway.simulation_checks import check, check_rest
 
@@ -227,16 +227,7 @@ class Crowd:
         number = self.dice.choice(under_way)
         upstream, part, step = self.rig.client.sent[number], self.parts[number], self.played[number]
         self.played[number] += 1
-        if step == 0 and part.status:
-            upstream.response(part.status, part.headers)
-        elif 1 <= step <= len(part.reads) and part.status:
-            upstream.read(part.reads[step - 1])
-        elif part.failure:
-            upstream.fail(TransportFailure(part.failure, "", sent=True))  # type: ignore[arg-type]
-        elif part.ending == "silent":
-            self.rig.clock.advance(7)
-        else:
-            upstream.end()
+        play_step(self.rig, upstream, part, step)
 
     def _prepare(self) -> None:
         """What each request that was sent meets, and whose it is."""

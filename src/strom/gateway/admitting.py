@@ -15,8 +15,7 @@ from collections.abc import Callable
 
 from strom.core.errors import StromError
 from strom.core.record import CallRecord
-from strom.gateway.services import Clock
-from strom.gateway.timers import Handle
+from strom.gateway.timers import Clock, Handle
 from strom.policies.limit_headers import limit_headers
 from strom.policies.limits import charge_for, helps_waiting, refusal_error
 from strom.policies.slowdown import Slowdown

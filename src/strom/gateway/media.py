@@ -29,6 +29,7 @@ from strom.core.messages import (
     ToolResultPart,
 )
 from strom.gateway.media_urls import Place, choose_address, parse_place
+from strom.gateway.unsent import Unsent
 from strom.transport.connect import ConnectError, TlsContexts
 from strom.transport.download import Downloaded, TooLong, download
 from strom.transport.types import Headers, Origin, OutgoingRequest
@@ -137,23 +138,14 @@ async def resolve(origin: Origin) -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-class Fetching:
-    """The media of one request under way. An `UpstreamExchange`: whoever gives up the attempt aborts it like any other."""
+class Fetching(Unsent):
+    """The media of one request under way. Stands for the exchange: whoever gives up the attempt aborts it like any other."""
 
     def __init__(self, task: asyncio.Task[None]) -> None:
         self._task = task
 
     def abort(self) -> None:
         self._task.cancel()
-
-    def express(self, take: Callable[[bytes], None]) -> None:
-        pass
-
-    def pause_reading(self) -> None:
-        pass  # nothing of it reaches the client
-
-    def resume_reading(self) -> None:
-        pass
 
 
 class MediaFetcher:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Literal
 
 from strom.core.errors import Overloaded, StromError
 from strom.gateway.plan import Endpoint
-from strom.gateway.timers import Handle
+from strom.gateway.timers import Clock, Handle
+from strom.gateway.unsent import Unsent
 
 Ready = Callable[[StromError | None], None]
 """Told once that the wait is over: None, the place is granted; else why there will be none."""
@@ -24,33 +25,8 @@ MEAN_WEIGHT = 0.2
 LONGEST_ADVICE_S = 60.0
 
 
-class Clock(Protocol):
-    """As services.Clock."""
-
-    @property
-    def time(self) -> Callable[[], float]: ...
-
-    @property
-    def call_at(self) -> Callable[[float, Callable[[], object]], Handle]: ...
-
-
 def _nobody(refusal: StromError | None) -> None:
     pass
-
-
-class Unsent:
-    """The part of an `UpstreamExchange` that is of no meaning while nothing is sent. `abort` is each one's own."""
-
-    __slots__ = ()
-
-    def express(self, take: Callable[[bytes], None]) -> None:
-        pass
-
-    def pause_reading(self) -> None:
-        pass  # nothing of it reaches the client
-
-    def resume_reading(self) -> None:
-        pass
 
 
 class Place(Unsent):

@@ -17,18 +17,8 @@ from strom.gateway.health import HealthBoard, NoBoard
 from strom.gateway.media import MediaFetcher, MediaLimits
 from strom.gateway.queue import Queues
 from strom.gateway.structured import FallbackMode
-from strom.gateway.timers import Handle, Timers
+from strom.gateway.timers import Clock, Handle, Timers
 from strom.transport.types import UpstreamClient, UpstreamExchange
-
-
-class Clock(Protocol):
-    """The monotonic clock in seconds and its timers: an event loop's, or a test's own."""
-
-    @property
-    def time(self) -> Callable[[], float]: ...
-
-    @property
-    def call_at(self) -> Callable[[float, Callable[[], object]], Handle]: ...
 
 
 class LoopClock:

@@ -21,6 +21,16 @@ class Handle(Protocol):
     def cancel(self) -> None: ...
 
 
+class Clock(Protocol):
+    """The monotonic clock in seconds and its timers: an event loop's, or a test's own."""
+
+    @property
+    def time(self) -> Callable[[], float]: ...
+
+    @property
+    def call_at(self) -> Callable[[float, Callable[[], object]], Handle]: ...
+
+
 class _Entry:
     __slots__ = ("callback", "due", "timers")
 

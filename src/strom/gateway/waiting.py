@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strom.gateway.queue import Clock, Place, Unsent
+from strom.gateway.queue import Place
+from strom.gateway.timers import Clock
+from strom.gateway.unsent import Unsent
 from strom.protocols.codec import StreamEncoder
 
 if TYPE_CHECKING:
