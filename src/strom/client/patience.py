@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from strom.client.timing import StreamClock
-from strom.core.errors import StromError, TimedOut
+from strom.core.errors import StromError
 from strom.core.events import Event
 from strom.core.evidence import TOKENS
-from strom.upstreams.timeouts import Timeouts
+from strom.upstreams.timeouts import Timeouts, no_first_token, silent, too_long, too_slow
 
 
 class Patience:
@@ -67,15 +67,10 @@ class Patience:
         if self._dispatched_at is None:
             return None
         if timeouts.total_s is not None and started_at is not None and now >= started_at + timeouts.total_s:
-            error = TimedOut(f"The call took longer than the {timeouts.total_s:g} s it may take.", code="total_timeout")
-            error.retryable = False
-            return error
+            return too_long(timeouts.total_s)
         if now >= self._progress_deadline(self._dispatched_at):
-            if self._clock.first_kind is None:
-                message = f"{name} gave no token within {timeouts.first_token_s:g} s."
-                return TimedOut(message, code="first_token_timeout")
-            message = f"{name} was silent for {timeouts.idle_s:g} s in the middle of its answer."
-            return TimedOut(message, code="idle_timeout")
+            waits_for_first = self._clock.first_kind is None
+            return no_first_token(name, timeouts) if waits_for_first else silent(name, timeouts)
         return self._too_slow(name, now)
 
     def _progress_deadline(self, dispatched_at: float) -> float:
@@ -90,5 +85,4 @@ class Patience:
         self._window_at, self._window_from = now, self._characters
         if rate >= self.floor:
             return None
-        message = f"{name} gave {rate:.3g} characters a second, fewer than {self.floor:g}."
-        return TimedOut(message, code="throughput_timeout")
+        return too_slow(name, rate, self.timeouts)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from strom.core.errors import Cancelled, StromError, TimedOut
+from strom.upstreams.timeouts import no_first_token, silent, too_long, too_slow
 
 if TYPE_CHECKING:
     from strom.gateway.attempt import UpstreamAttempt
@@ -50,11 +51,9 @@ def _progress_deadline(call: Call, attempt: UpstreamAttempt) -> float:
 
 def expired(call: Call, attempt: UpstreamAttempt, now: float) -> StromError | None:
     """Why the attempt is given up at `now`; None: it may go on. Begins the next throughput window when one is over."""
-    timeouts, name = attempt.timeouts, attempt.endpoint.upstream.name
+    timeouts = attempt.timeouts
     if timeouts.total_s is not None and call.dispatched_at is not None and now >= call.dispatched_at + timeouts.total_s:
-        error = TimedOut(f"The call took longer than the {timeouts.total_s:g} s it may take.", code="total_timeout")
-        error.retryable = False
-        return error
+        return too_long(timeouts.total_s)
     if call.exchange.paused:
         return None
     if _progress_deadline(call, attempt) <= now:
@@ -68,27 +67,24 @@ def expired(call: Call, attempt: UpstreamAttempt, now: float) -> StromError | No
     call.window_at, call.window_chars = now, written
     if rate >= timeouts.min_chars_per_s:
         return None
-    return TimedOut(
-        f"The backend {name!r} gave {rate:.3g} characters a second, fewer than {timeouts.min_chars_per_s:g}.",
-        code="throughput_timeout",
-    )
+    return too_slow(_name(attempt), rate, timeouts)
 
 
 def _no_progress(call: Call, attempt: UpstreamAttempt) -> StromError:
     if attempt.refused_at is not None:
         return attempt.refusal()
-    name, timeouts = attempt.endpoint.upstream.name, attempt.timeouts
+    name, timeouts = _name(attempt), attempt.timeouts
     if attempt.evidence.deltas > attempt.inherited:
-        return TimedOut(
-            f"The backend {name!r} was silent for {timeouts.idle_s:g} s in the middle of its answer.",
-            code="idle_timeout",
-        )
+        return silent(name, timeouts)
     if attempt.shows_progress:
-        message = f"The backend {name!r} gave no token within {timeouts.first_token_s:g} s."
-    else:
-        limit = timeouts.first_token_s * call.settings.whole_reply_factor
-        message = f"The backend {name!r} gave no reply within {limit:g} s; a streamed request shows progress sooner."
+        return no_first_token(name, timeouts)
+    limit = timeouts.first_token_s * call.settings.whole_reply_factor
+    message = f"{name} gave no reply within {limit:g} s; a streamed request shows progress sooner."
     return TimedOut(message, code="first_token_timeout")
+
+
+def _name(attempt: UpstreamAttempt) -> str:
+    return f"The backend {attempt.endpoint.upstream.name!r}"
 
 
 def is_unread(call: Call, now: float) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from strom.core.errors import BadRequest
+from strom.core.errors import BadRequest, TimedOut
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Rate = Annotated[float, msgspec.Meta(ge=0)]
@@ -58,6 +58,30 @@ class SomeTimeouts(msgspec.Struct, frozen=True):
             else:
                 changed[name] = wanted if allowed is None else min(wanted, allowed)
         return msgspec.structs.replace(base, **changed)
+
+
+# --- what is said when one has run out; `who` is the upstream, as the caller knows it ---------------
+
+
+def no_first_token(who: str, timeouts: Timeouts) -> TimedOut:
+    return TimedOut(f"{who} gave no token within {timeouts.first_token_s:g} s.", code="first_token_timeout")
+
+
+def silent(who: str, timeouts: Timeouts) -> TimedOut:
+    return TimedOut(f"{who} was silent for {timeouts.idle_s:g} s in the middle of its answer.", code="idle_timeout")
+
+
+def too_slow(who: str, rate: float, timeouts: Timeouts) -> TimedOut:
+    """`rate`: characters a second."""
+    floor = timeouts.min_chars_per_s
+    return TimedOut(f"{who} gave {rate:.3g} characters a second, fewer than {floor:g}.", code="throughput_timeout")
+
+
+def too_long(total_s: float) -> TimedOut:
+    """No other attempt has time left either."""
+    error = TimedOut(f"The call took longer than the {total_s:g} s it may take.", code="total_timeout")
+    error.retryable = False
+    return error
 
 
 def _fields(some: SomeTimeouts) -> list[tuple[str, float | None]]:
