@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from strom.core.access import KeySettings, PolicySettings
@@ -16,7 +15,7 @@ from strom.protocols.table import CODECS
 from strom.transport.memory import MemoryClient, MemoryExchange, MemoryUpstream
 from strom.upstreams.settings import EndpointSettings, HealthSettings, ModelSettings, ProviderSettings
 from strom.upstreams.upstream import Upstream
-from tests.gateway.rig import JSON, PATHS, ROLE, SSE, USAGE, FakeClock, Records, chat_frame, text
+from tests.gateway.rig import JSON, PATHS, ROLE, SSE, USAGE, FakeClock, Records, body_of, chat_frame, text
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 
@@ -61,11 +60,7 @@ class Field:
     def call(
         self, front: str = "openai-chat", *, stream: bool = True, headers: Any = (), **body: Any
     ) -> MemoryExchange:
-        turn = "input" if front == "openai-responses" else "messages"
-        full = {"model": "m", turn: [{"role": "user", "content": "hi"}], "stream": stream, **body}
-        if front == "anthropic":
-            full.setdefault("max_tokens", 64)
-        exchange = MemoryExchange("POST", PATHS[front], headers=headers, body=json.dumps(full).encode())
+        exchange = MemoryExchange("POST", PATHS[front], headers=headers, body=body_of(front, stream=stream, **body))
         self.gateway.handle_call(exchange, CODECS[front])
         return exchange
 

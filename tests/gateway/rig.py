@@ -172,11 +172,7 @@ class Rig:
         self, front: str = "openai-chat", *, stream: bool = True, headers: Any = (), **body: Any
     ) -> MemoryExchange:
         """Send a request; it is at the upstream when this returns (`upstream()`)."""
-        turn = "input" if front == "openai-responses" else "messages"
-        full = {"model": "m", turn: [{"role": "user", "content": "hi"}], "stream": stream, **body}
-        if front == "anthropic":
-            full.setdefault("max_tokens", 64)
-        return self.call_raw(front, json.dumps(full).encode(), headers=headers)
+        return self.call_raw(front, body_of(front, stream=stream, **body), headers=headers)
 
     def call_raw(self, front: str, body: bytes, headers: Any = ()) -> MemoryExchange:
         exchange = MemoryExchange("POST", PATHS[front], headers=headers, body=body)
@@ -191,6 +187,15 @@ class Rig:
         """The one record of the one call."""
         assert len(self.records.all) == 1, f"{len(self.records.all)} records"
         return self.records.all[0]
+
+
+def body_of(front: str, *, stream: bool, **fields: Any) -> bytes:
+    """A short request to the model "m", with more or other fields."""
+    turn = "input" if front == "openai-responses" else "messages"
+    full = {"model": "m", turn: [{"role": "user", "content": "hi"}], "stream": stream, **fields}
+    if front == "anthropic":
+        full.setdefault("max_tokens", 64)
+    return json.dumps(full).encode()
 
 
 def chat_frame(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:

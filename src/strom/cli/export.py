@@ -22,7 +22,6 @@ from strom.core.errors import ConfigError, StromError
 from strom.core.record import CallRecord
 
 Row = dict[str, Any]
-ROWS_AT_ONCE = 1000
 _TIMES = ("started_at", "ended_at")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
