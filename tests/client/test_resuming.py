@@ -163,6 +163,8 @@ async def test_a_stream_that_is_gone_is_an_incomplete_one(status: int) -> None:
     end = await rig.end()
     assert isinstance(end, StreamError)
     assert (end.reason, end.metadata.text, end.metadata.resumed) == ("incomplete_stream", "one two ", 0)
+    assert end.error is not None
+    assert f"resuming was refused with HTTP {status}" in end.error.detail
 
 
 async def test_attempts_that_bring_nothing_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,6 +128,20 @@ async def test_a_home_that_nobody_knows(workers: tuple[Worker, Worker]) -> None:
     assert not await workers[0].peers.cancel(stranger, "key")
 
 
+async def test_a_home_that_hangs_up_may_answer_the_next_time(workers: tuple[Worker, Worker], tmp_path: Path) -> None:
+    """Unlike a home that is not there."""
+    home = "0" * 8
+    server = await asyncio.start_unix_server(lambda _, writer: writer.close(), str(tmp_path / f"{home}.sock"))
+    peers, stream_id = workers[0].peers, new_id("ollama", home)
+    for ask in (peers.read, lambda *named: peers.cancel(*named[:2])):
+        with pytest.raises(StreamLost) as raised:
+            await ask(stream_id, "key", 0)
+        assert (raised.value.status, raised.value.code, raised.value.retryable) == (502, "stream_lost", True)
+    server.close()
+    assert await peers.read(stream_id, "key", 0) is None
+    (tmp_path / f"{home}.sock").unlink()
+
+
 async def test_a_stream_that_is_cut_is_lost(workers: tuple[Worker, Worker]) -> None:
     home, other = workers
     stream = home.begin(b"data: 1\n\n")

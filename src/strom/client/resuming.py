@@ -274,12 +274,13 @@ class _Exchange:
 
     def _break(self, failure: TransportFailure) -> None:
         """Again, after a pause."""
+        assert self._frames is not None
         self._receiver.on_read_end()
         self._inner = None
         if self._failure is None:
             self._failure = failure
-        if self._frames is None or self._attempts >= MAX_ATTEMPTS:
-            self._give_up()
+        if self._attempts >= MAX_ATTEMPTS:
+            self._give_up(f"{self._attempts} attempts to resume brought nothing")
             return
         self._frames.restart()
         pause_s = min(FIRST_PAUSE_S * 2**self._attempts, LONGEST_PAUSE_S)
@@ -300,13 +301,14 @@ class _Exchange:
         if self._status >= 500 or self._status == 429:
             self._break(failure)
         else:
-            self._give_up()
+            self._give_up(f"resuming was refused with HTTP {self._status}")
 
-    def _give_up(self) -> None:
+    def _give_up(self, why: str) -> None:
         failure = self._failure
         assert failure is not None
         self._finish()
-        self._receiver.on_failure(failure)
+        detail = f"{failure.detail}; {why}"
+        self._receiver.on_failure(TransportFailure(failure.kind, detail, sent=failure.sent))
 
     def _finish(self) -> None:
         self._over = True

@@ -55,7 +55,9 @@ def protocol_of(stream_id: str) -> str | None:
 class StreamLost(GatewayError):
     """The process that ran a stream is gone, or not to be reached any more."""
 
+    status = 502
     code = "stream_lost"
+    retryable = True
 
 
 def beyond_error(after: int, count: int) -> BadRequest:

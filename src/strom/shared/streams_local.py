@@ -19,11 +19,12 @@ from typing import Literal
 
 import msgspec
 
-from strom.core.errors import GatewayError
 from strom.shared.streams import StreamInfo, StreamLost, beyond_error, home_of, not_found
 
 LOG = logging.getLogger("strom.streams")
 ANSWER_S = 5.0
+MOST_WAITING = 1024
+"""Connections that wait to be accepted."""
 MAX_REQUEST_BYTES = 4096
 _END = bytes(4)
 
@@ -139,7 +140,9 @@ class Peers:
         loop = asyncio.get_running_loop()
         path = self._path(self._home)
         try:
-            self._server = await loop.create_unix_server(lambda: PeerChannel(self._serve), str(path))
+            self._server = await loop.create_unix_server(
+                lambda: PeerChannel(self._serve), str(path), backlog=MOST_WAITING
+            )
             path.chmod(0o600)
         except OSError as error:  # a path that is too long for a socket, say
             LOG.warning("other workers cannot reach the resumable streams of this one: %s", error)
@@ -184,10 +187,10 @@ class Peers:
                 except BaseException:
                     stream.close()
                     raise
-        except (FileNotFoundError, ConnectionError, StreamLost):
+        except (FileNotFoundError, ConnectionRefusedError):
             return None  # no such process, any more
-        except TimeoutError:
-            raise GatewayError("The process that runs this stream does not answer.", code="stream_lost") from None
+        except (OSError, StreamLost):  # too late, too many at once, or it ends just now: worth another try
+            raise StreamLost("The process that runs this stream does not answer.") from None
 
     def _path(self, home: str) -> Path:
         return self._folder / f"{home}.sock"
