@@ -165,7 +165,7 @@ def main() -> int:
     options.report.parent.mkdir(parents=True, exist_ok=True)
     options.report.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1))
     print(table(told))
-    for what in [*told["lies"][:20], *told["faults"][:20]]:
+    for what in [*told["lies"][:20], *told["faults"][:20], *told["late"][:20]]:
         print("  ", what)
     return 1 if told["lies_count"] or told["faults_count"] or told["late"] else 0
 

@@ -50,6 +50,7 @@ class Told(msgspec.Struct):
     """It has asked for so many."""
     body: bytes = b""
     began_at: float = 0.0
+    phase: str = "connecting"
 
 
 class Broken(Exception):
@@ -151,8 +152,8 @@ class Crowd:
         self.lies: list[str] = []
         self.told: dict[bytes, Told] = {}
         self.active = 0
-        self.late = 0
-        """Calls given up after `LONGEST_S`: on a machine that is too busy, connections wait to be accepted."""
+        self.late: list[str] = []
+        """Calls given up after `LONGEST_S`, and what each was waiting for."""
         self.ended = False
         self._port = port
         self._backend = backend
@@ -180,7 +181,7 @@ class Crowd:
             async with asyncio.timeout(LONGEST_S):
                 await self._talk(line, told, mark, draw)
         except TimeoutError:
-            self.late += 1
+            self.late.append(self._word(mark.encode(), told, f"{told.phase}, {len(told.body)} bytes"))
             told.end = "left"
             line.drop()
         except (Broken, ConnectionError, asyncio.IncompleteReadError) as error:
@@ -196,6 +197,7 @@ class Crowd:
 
     async def _talk(self, line: Line, told: Told, mark: str, draw: random.Random) -> None:
         reader, writer = await line.send(request(told, mark, draw, draw.choice(self._keys)))
+        told.phase = "waiting on a kept connection" if line.reused else "waiting on a new connection"
         if told.manner == "half-closes":
             writer.write_eof()
         if told.manner == "leaves-early":
@@ -204,6 +206,7 @@ class Crowd:
             line.drop()
             return
         head = await reader.readuntil(b"\r\n\r\n")
+        told.phase = "reading"
         told.status = int(head.split(b" ", 2)[1])
         found = re.search(rb"x-strom-trace-id: (\w+)", head)
         told.trace_id = found[1].decode() if found else ""
@@ -294,9 +297,12 @@ class Crowd:
 
     def _lie(self, mark: bytes, told: Told, what: str) -> None:
         self.counts["lies"] += 1
+        self.lies.append(self._word(mark, told, what))
+
+    def _word(self, mark: bytes, told: Told, what: str) -> str:
         seen = self._backend.calls.get(mark)
         faults = seen.faults if seen is not None else []
-        self.lies.append(f"{mark.decode()} {told.front} {told.model} {told.manner} {told.status} {faults}: {what}")
+        return f"{mark.decode()} {told.front} {told.model} {told.manner} {told.status} {faults}: {what}"
 
 
 def signals(front: Front, body: bytes) -> tuple[int, int]:

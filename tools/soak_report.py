@@ -109,7 +109,7 @@ def report(outcome: Outcome) -> dict[str, Any]:
         "continued": sum(record.continued for record in records),
         "attempts": sum(len(record.attempts) for record in records),
         "flat": flat,
-        "late": crowd.late,
+        "late": crowd.late[:50],
         "lies": crowd.lies[:50],
         "faults": faults[:50],
         "lies_count": len(crowd.lies),
@@ -131,7 +131,7 @@ def table(told: dict[str, Any]) -> str:
         "answers continued at another endpoint": f"{told['continued']:,}",
         "workers killed": f"{told['workers_killed']}",
         "lies": f"{told['lies_count']}",
-        "given up after 90 s": f"{told['late']}",
+        "given up after 90 s": f"{len(told['late'])}",
         "records that are missing or disagree, leaks": f"{told['faults_count']}",
     }
     for name, flat in told["flat"].items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strom.core.json_scan import JsonScan
+from tests.patience import assert_linear
 
 
 def scan(*fragments: str) -> tuple[str, JsonScan]:
@@ -88,11 +89,15 @@ def test_any_object_however_it_is_cut(value: dict[str, object], data: st.DataObj
 
 
 def test_many_tiny_fragments_take_linear_time() -> None:
-    start = time.perf_counter()
-    scanner = JsonScan()
-    scanner.feed('{"a":"')
-    for _ in range(200_000):
-        scanner.feed("xy")
-    scanner.feed('"}')
-    assert scanner.complete
-    assert time.perf_counter() - start < 4
+    def make(count: int) -> Callable[[], None]:
+        def work() -> None:
+            scanner = JsonScan()
+            scanner.feed('{"a":"')
+            for _ in range(count):
+                scanner.feed("xy")
+            scanner.feed('"}')
+            assert scanner.complete
+
+        return work
+
+    assert_linear(make, 10_000)

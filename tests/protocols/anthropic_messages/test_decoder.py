@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from itertools import chain, pairwise
 
 import pytest
@@ -40,6 +40,7 @@ from strom.core.order import OrderChecker
 from strom.core.usage import Usage
 from strom.protocols.anthropic_messages import CODEC
 from strom.protocols.codec import Quirks
+from tests.patience import assert_linear
 from tests.protocols.anthropic_messages.frames import (
     MESSAGE_STOP,
     PING,
@@ -470,14 +471,6 @@ def test_garbage_ends_in_exactly_one_terminal_event(pieces: list[bytes]) -> None
     assert checker.ended
 
 
-def _seconds(pieces: list[bytes]) -> float:
-    decoder = CODEC.decoder(Quirks())
-    begin = time.perf_counter()
-    for piece in pieces:
-        decoder.feed(piece)
-    return time.perf_counter() - begin
-
-
 @pytest.mark.parametrize("kind", ["byte by byte", "large frame", "fragments"])
 def test_work_grows_linearly(kind: str) -> None:
     def pieces(size: int) -> list[bytes]:
@@ -490,6 +483,14 @@ def test_work_grows_linearly(kind: str) -> None:
             return [*head, *[data[at : at + 4096] for at in range(0, len(data), 4096)]]
         return [*head, *[delta(0, "json", str(at)) for at in range(size // 8)]]
 
-    small = min(_seconds(pieces(10_000)) for _ in range(3))
-    large = min(_seconds(pieces(80_000)) for _ in range(2))
-    assert large < small * 8 * 4 + 0.05
+    def make(size: int) -> Callable[[], None]:
+        given = pieces(size)
+
+        def work() -> None:
+            decoder = CODEC.decoder(Quirks())
+            for piece in given:
+                decoder.feed(piece)
+
+        return work
+
+    assert_linear(make, 10_000)

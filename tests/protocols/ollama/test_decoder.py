@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -34,6 +34,7 @@ from strom.core.events import (
 from strom.core.usage import Usage
 from strom.protocols.codec import Quirks
 from strom.protocols.ollama import CODEC
+from tests.patience import assert_linear
 from tests.protocols.ollama.lines import STRICT, call, checked, decode, done, dump, line, merged, part
 
 STREAM = [
@@ -373,13 +374,14 @@ def test_a_stamp_without_a_zone_is_utc() -> None:
 
 
 def test_work_is_linear_in_the_length_of_a_line() -> None:
-    def seconds(size: int) -> float:
+    def make(size: int) -> Callable[[], None]:
         body = line("x" * size) + done()
-        decoder = CODEC.decoder(STRICT)
-        begin = time.perf_counter()
-        for at in range(0, len(body), 16):
-            decoder.feed(body[at : at + 16])
-        return time.perf_counter() - begin
 
-    seconds(1000)
-    assert seconds(1_600_000) < 40 * seconds(160_000)
+        def work() -> None:
+            decoder = CODEC.decoder(STRICT)
+            for at in range(0, len(body), 16):
+                decoder.feed(body[at : at + 16])
+
+        return work
+
+    assert_linear(make, 160_000)

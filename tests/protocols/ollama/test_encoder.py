@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -30,6 +30,7 @@ from strom.core.usage import Usage
 from strom.protocols.codec import ReplyContext
 from strom.protocols.ollama import CODEC, GENERATE_CODEC
 from tests.grammar.ollama import Seen, read
+from tests.patience import assert_linear
 from tests.protocols.ollama.lines import BLOCK, context, decode
 
 FORMS = [("chat", CODEC), ("generate", GENERATE_CODEC)]
@@ -229,13 +230,14 @@ def test_the_instant_is_made_from_the_seconds_where_no_text_is_given() -> None:
 
 
 def test_many_fragments_of_one_call_cost_linear_time() -> None:
-    def seconds(count: int) -> float:
-        events = calls((Block("tool_call", "c", "f"), ['{"a":"', *("x" * count), '"}']))
-        encoder = CODEC.encoder(context())
-        begin = time.perf_counter()
-        for event in events:
-            encoder.encode([event])
-        return time.perf_counter() - begin
+    def make(count: int) -> Callable[[], None]:
+        events = list(calls((Block("tool_call", "c", "f"), ['{"a":"', *("x" * count), '"}'])))
 
-    seconds(1000)
-    assert seconds(100_000) < 40 * seconds(10_000)
+        def work() -> None:
+            encoder = CODEC.encoder(context())
+            for event in events:
+                encoder.encode([event])
+
+        return work
+
+    assert_linear(make, 10_000)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +17,7 @@ from strom.protocols.codec import Quirks
 from strom.protocols.openai_chat import CODEC
 from strom.protocols.openai_chat.relay import ChatRelay
 from tests.grammar.openai_chat import read
+from tests.patience import assert_linear
 from tests.protocols.openai_chat.frames import (
     DONE,
     call,
@@ -197,15 +198,6 @@ def test_garbage_bodies_do_no_harm(body: bytes) -> None:
 # --- linear work ---------------------------------------------------------------------------------------
 
 
-def seconds(work: Callable[[], object]) -> float:
-    best = 9.0
-    for _ in range(2):
-        start = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - start)
-    return best
-
-
 def many_fragments(count: int) -> list[bytes]:
     opened = call(index=0, id="c", type="function", name="f", arguments='{"a":"')
     return [opened, *([call(index=0, arguments="xy")] * count), call(index=0, arguments='"}'), stop("tool_calls"), DONE]
@@ -230,9 +222,8 @@ def test_work_grows_linearly(build: Callable[[int], list[bytes]]) -> None:
         for data in reads:
             relayed.feed(data)
 
-    small, large = build(500), build(4000)
     for work in (decode, relay_all):
-        assert seconds(lambda w=work: w(large)) < 8 * 4 * seconds(lambda w=work: w(small)) + 0.05  # type: ignore[misc]
+        assert_linear(lambda size, work=work: partial(work, build(size)), 500)  # type: ignore[misc]
 
 
 def test_frames_may_be_megabytes() -> None:

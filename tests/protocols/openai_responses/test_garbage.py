@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +17,7 @@ from strom.protocols.codec import Quirks, Target
 from strom.protocols.openai_responses import CODEC
 from tests.effort import examples
 from tests.grammar import openai_responses as grammar
+from tests.patience import assert_linear
 from tests.protocols.openai_responses.frames import (
     added,
     arguments,
@@ -187,21 +187,6 @@ def test_any_request(members: dict[str, Any], items: list[dict[str, Any]]) -> No
 # --- time ----------------------------------------------------------------------------------------
 
 
-def seconds(run: Callable[[int], None], size: int) -> float:
-    best = float("inf")
-    for _ in range(3):
-        begun = time.process_time()
-        run(size)
-        best = min(best, time.process_time() - begun)
-    return best
-
-
-def assert_linear(run: Callable[[int], None], size: int) -> None:
-    """Eight times the input takes at most about eight times as long; quadratic would be 64."""
-    run(size)
-    assert seconds(run, 8 * size) < 24 * seconds(run, size) + 0.05
-
-
 def feed_decoder(data: list[bytes]) -> None:
     decoder = CODEC.decoder(Quirks())
     for piece in data:
@@ -219,7 +204,7 @@ def feed_relay(data: list[bytes]) -> None:
 def test_byte_by_byte() -> None:
     data = b"".join(plain())
     for feed in (feed_decoder, feed_relay):
-        assert_linear(lambda count, feed=feed: feed([bytes([byte]) for byte in data * count]), 2)  # type: ignore[misc]
+        assert_linear(lambda count, feed=feed: partial(feed, [bytes([byte]) for byte in data * count]), 2)  # type: ignore[misc]
 
 
 def test_a_huge_frame_in_small_pieces() -> None:
@@ -228,7 +213,7 @@ def test_a_huge_frame_in_small_pieces() -> None:
         data = b"".join([created(), delta(0, text), ended(output=[message("msg_1", text_part(text))])])
         feed_decoder([data[at : at + 4096] for at in range(0, len(data), 4096)])
 
-    assert_linear(run, 1)
+    assert_linear(lambda size: partial(run, size), 1)
 
 
 def test_many_small_fragments_of_arguments() -> None:
@@ -237,7 +222,7 @@ def test_many_small_fragments_of_arguments() -> None:
         feed_decoder([*frames, arguments(0, '"}'), ended()])
         feed_relay(frames)
 
-    assert_linear(run, 400)
+    assert_linear(lambda size: partial(run, size), 400)
 
 
 def test_many_items() -> None:
@@ -249,7 +234,7 @@ def test_many_items() -> None:
         feed_decoder([*frames, ended()])
         feed_relay(frames)
 
-    assert_linear(run, 100)
+    assert_linear(lambda size: partial(run, size), 100)
 
 
 def test_many_deltas_written() -> None:
@@ -259,4 +244,4 @@ def test_many_deltas_written() -> None:
         for _ in range(count):
             encoder.encode([TextDelta(0, "x")])
 
-    assert_linear(run, 2000)
+    assert_linear(lambda size: partial(run, size), 2000)
