@@ -23,7 +23,7 @@ export STROM_SHARED = $(abspath $(SHARED))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint check coverage cases clients bench bench-library soak soak-library docs reference docs-serve lock audit sbom clean
+.PHONY: help serve test lint check coverage cases clients bench bench-library soak soak-library docs reference docs-serve lock audit sbom release clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -91,6 +91,9 @@ sbom: $(AUDIT) ## list what an installation consists of (CycloneDX) in build/sbo
 	$(VENV)/audit/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application --output-reproducible \
 		--of JSON -o build/sbom.json requirements/run.lock
 	@$(BIN)/python -c 'import json; print("build/sbom.json:", len(json.load(open("build/sbom.json"))["components"]), "components")'
+
+release: $(DEV) sbom ## build a release into build/release and sign it: make release KEY=FILE (an SSH key)
+	$(BIN)/python tools/release.py --key "$(KEY)" $(ARGS)
 
 clean: ## remove everything that is made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
