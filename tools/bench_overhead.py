@@ -68,11 +68,12 @@ async def serve_bare(address: str, port: int) -> None:
     from strom.config.settings import Backend, Overrides
     from strom.gateway.gateway import Gateway, State
     from strom.gateway.routing import Router
-    from strom.gateway.services import CallSettings, LoopClock, Services
+    from strom.gateway.services import CallSettings, Services
     from strom.policies.auth import KeyRing
     from strom.protocols.table import CODECS
     from strom.transport.client import NativeClient
     from strom.transport.listener import Listener
+    from strom.transport.timers import LoopClock
     from strom.upstreams.upstream import Upstream
 
     settings = load_settings(None, Overrides(backends=(Backend(address),)), {})

@@ -31,7 +31,7 @@ from strom.gateway.media import MediaLimits
 from strom.gateway.plan import Endpoint
 from strom.gateway.probing import Prober
 from strom.gateway.routing import Router
-from strom.gateway.services import CallSettings, LoopClock, Services
+from strom.gateway.services import CallSettings, Services
 from strom.guarding import Guard
 from strom.listening import ADMIN_HOST, CannotListen, Ports, browser_rules
 from strom.logs import REDACTOR, set_up_logging
@@ -55,6 +55,7 @@ from strom.stores.table import open_key_store, open_response_store, open_store
 from strom.supervisor import RETIRE, Change, Duty, supervise
 from strom.telemetry.sources import client_connections, resumable_streams
 from strom.transport.client import NativeClient
+from strom.transport.timers import LoopClock
 from strom.transport.types import Exchange
 from strom.upstreams.settings import ProviderSettings
 from strom.upstreams.upstream import Upstream

@@ -159,6 +159,7 @@ class Cutter:
         self.behind = BEHIND[recording.index["protocol"]]
         self.body = recording.response
         self.streamed = bool(recording.index["streamed"])
+        self.status = int(recording.index["status"])
         if self.streamed:
             self.proof = proof_of(self.behind, self.body)
         else:
@@ -194,7 +195,7 @@ class Cutter:
         calls = [[(front, how, *self._begin(front)) for front in FRONTS for how in HOWS] for _ in range(_BATCH)]
         everyone = [call[3] for those in calls for call in those]
         for upstream in everyone:
-            upstream.response(200, SSE if self.streamed else JSON)
+            upstream.response(self.status, SSE if self.streamed else JSON)
             if offsets.start:
                 upstream.read(self.body[: offsets.start])
         told, tell = os.pipe()
@@ -262,7 +263,7 @@ class Cutter:
 
     def _play(self, upstream: MemoryUpstream, cut: Cut) -> None:
         """Two reads, divided anywhere, and the end."""
-        upstream.response(200, SSE if self.streamed else JSON)
+        upstream.response(self.status, SSE if self.streamed else JSON)
         middle = cut.offset * 31 % 101 * cut.offset // 101
         for part in (self.body[:middle], self.body[middle : cut.offset]):
             if part:

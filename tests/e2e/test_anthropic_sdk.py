@@ -13,12 +13,13 @@ import pytest
 
 from strom.gateway.gateway import Gateway, State
 from strom.gateway.routing import Router
-from strom.gateway.services import CallSettings, LoopClock, Services
+from strom.gateway.services import CallSettings, Services
 from strom.policies.auth import KeyRing
 from strom.protocols.codec import Quirks
 from strom.protocols.table import CODECS
 from strom.transport.client import NativeClient
 from strom.transport.listener import Listener
+from strom.transport.timers import LoopClock
 from strom.transport.types import ServerLimits
 from strom.upstreams.settings import ProviderSettings
 from strom.upstreams.upstream import Upstream

@@ -33,12 +33,14 @@ SAMPLE = [
     ("xllamacpp_tools", "echo_responses_tools"),
     ("vllm", "nonstream"),
     ("xllamacpp", "abort"),
+    ("vllm", "err_bad_type"),
+    ("llama_cpp_python", "err_bad_schema"),
 ]
 
 
 def _answers() -> list[tuple[str, str]]:
-    """Streams and whole replies of the models, successes only; all of them with the shortest first."""
-    found = [name for protocol in BEHIND for name in names(protocol=protocol, status=200)]
+    """Streams, whole replies and errors of the models; all of them with the shortest first."""
+    found = [name for protocol in BEHIND for name in names(protocol=protocol)]
     if not MODE:
         return [name for name in SAMPLE if name in found]
     sizes = {(entry["engine"], entry["case"]): entry["bytes"] for entry in index()} if found else {}

@@ -11,13 +11,14 @@ import pytest
 from strom.core.record import CallRecord
 from strom.gateway.gateway import Gateway, State
 from strom.gateway.routing import Router
-from strom.gateway.services import CallSettings, LoopClock, Services
+from strom.gateway.services import CallSettings, Services
 from strom.policies.auth import KeyRing
 from strom.protocols.codec import Quirks
 from strom.protocols.table import CODECS
 from strom.replay import ReplayOptions, ReplayServer, load
 from strom.transport.client import NativeClient
 from strom.transport.memory import MemoryExchange
+from strom.transport.timers import LoopClock
 from strom.upstreams.settings import EndpointSettings, ModelSettings, ProviderSettings
 from strom.upstreams.timeouts import Timeouts
 from strom.upstreams.upstream import Upstream

@@ -20,7 +20,6 @@ from strom.gateway import board as real
 from strom.gateway.opening import Opening
 from strom.gateway.plan import Endpoint
 from strom.gateway.services import CallSettings, Running
-from strom.gateway.timers import Clock
 from strom.policies.limits import LimitBook
 from strom.protocols.codec import Quirks
 from strom.protocols.table import CODECS
@@ -29,6 +28,7 @@ from strom.server.resumable.exchange import STREAM_ID, ResumableExchange
 from strom.server.resumable.streams import KeptStream, StreamLimits, Streams
 from strom.shared.limiter import MONEY
 from strom.transport.memory import MemoryExchange, MemoryUpstream
+from strom.transport.timers import Clock
 from tests.e2e.cuts import REQUESTS, stream_signals
 from tests.gateway.rig import PATHS, Board, Rig
 from tests.gateway.simulated import Part, make_part, play_step

@@ -9,7 +9,7 @@ from typing import Any
 from strom.core.access import KeySettings, PolicySettings
 from strom.gateway.gateway import Gateway, State
 from strom.gateway.routing import Router
-from strom.gateway.services import CallSettings, LoopClock, Services
+from strom.gateway.services import CallSettings, Services
 from strom.policies.auth import KeyRing
 from strom.protocols.table import CODECS
 from strom.server.app import App
@@ -18,6 +18,7 @@ from strom.server.pages import Pages
 from strom.server.platform import Platform
 from strom.stores.memory import MemoryStore
 from strom.transport.memory import MemoryClient, MemoryExchange, Script
+from strom.transport.timers import LoopClock
 from strom.upstreams.settings import ModelSettings, ProviderSettings
 from strom.upstreams.upstream import Upstream
 

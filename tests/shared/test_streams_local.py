@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from strom.core.errors import BadRequest, NotFound
-from strom.gateway.services import LoopClock
 from strom.server.resumable.peers import make_peers
 from strom.server.resumable.streams import KeptStream, StreamLimits, Streams
 from strom.shared.streams import StreamInfo, StreamLost, new_id
 from strom.shared.streams_local import Peers
+from strom.transport.timers import LoopClock
+from tests.patience import until
 
 
 class Call:

@@ -15,11 +15,11 @@ from collections.abc import Callable
 
 from strom.core.errors import StromError
 from strom.core.record import CallRecord
-from strom.gateway.timers import Clock, Handle
 from strom.policies.limit_headers import limit_headers
 from strom.policies.limits import charge_for, helps_waiting, refusal_error
 from strom.policies.slowdown import Slowdown
 from strom.shared.limiter import NOTHING, Demand, Lease, Limiter, Refusal
+from strom.transport.timers import Clock, Handle
 from strom.transport.types import Exchange, Headers
 
 DO_NOT_RETRY = (b"x-should-retry", b"false")

@@ -37,9 +37,9 @@ from strom.gateway.pipes import FoldPipe, StreamPipe, TranscodePipe
 from strom.gateway.replying import make_context
 from strom.gateway.responses import passed_headers, respond_error, stream_headers, whole_headers
 from strom.gateway.services import Services
-from strom.gateway.timers import Handle
 from strom.gateway.waiting import COMMENTED, must_queue, rest, waiting_beat
 from strom.protocols.codec import Codec, StreamEncoder
+from strom.transport.timers import Handle
 from strom.transport.types import Exchange
 from strom.upstreams.timeouts import HEADER as WISHES_HEADER
 from strom.upstreams.timeouts import parse_wishes

@@ -15,8 +15,8 @@ from typing import Literal
 
 from strom.core.errors import Overloaded, StromError
 from strom.gateway.plan import Endpoint
-from strom.gateway.timers import Clock, Handle
 from strom.gateway.unsent import Unsent
+from strom.transport.timers import Clock, Handle
 
 Ready = Callable[[StromError | None], None]
 """Told once that the wait is over: None, the place is granted; else why there will be none."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections import deque
@@ -17,18 +16,8 @@ from strom.gateway.health import HealthBoard, NoBoard
 from strom.gateway.media import MediaFetcher, MediaLimits
 from strom.gateway.queue import Queues
 from strom.gateway.structured import FallbackMode
-from strom.gateway.timers import Clock, Handle, Timers
+from strom.transport.timers import Clock, Handle
 from strom.transport.types import UpstreamClient, UpstreamExchange
-
-
-class LoopClock:
-    """Full resolution (uvloop's own clock counts whole milliseconds), with timers on the loop."""
-
-    __slots__ = ("call_at", "time")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.time = time.monotonic  # the functions themselves: they are called for every read and every call
-        self.call_at = Timers(loop).at
 
 
 class Running(Protocol):

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from strom.gateway.queue import Place
-from strom.gateway.timers import Clock
 from strom.gateway.unsent import Unsent
 from strom.protocols.codec import StreamEncoder
+from strom.transport.timers import Clock
 
 if TYPE_CHECKING:
     from strom.gateway.attempt import UpstreamAttempt

@@ -20,6 +20,7 @@ from typing import Any
 
 from strom.transport.intake import Intake, always
 from strom.transport.server import ServerConnection
+from strom.transport.timers import LoopClock
 from strom.transport.types import Handler, ServerLimits
 
 LOG = logging.getLogger("strom.transport")
@@ -72,8 +73,9 @@ class Listener:
 
     async def _listen(self, ssl_context: ssl.SSLContext | None, place: Mapping[str, Any]) -> asyncio.Server:
         loop = asyncio.get_running_loop()
+        clock = LoopClock(loop)
         return await loop.create_server(
-            lambda: ServerConnection(self._handler, self._limits, self, loop),
+            lambda: ServerConnection(self._handler, self._limits, self, clock),
             ssl=ssl_context,
             ssl_handshake_timeout=min(self._limits.head_timeout_s, _HANDSHAKE_S) if ssl_context is not None else None,
             backlog=_BACKLOG,

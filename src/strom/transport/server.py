@@ -31,6 +31,7 @@ import httptools
 from strom.transport.exchange import NativeExchange
 from strom.transport.intake import Intake
 from strom.transport.requests import Refused, RequestPlan, bad_request, judge, split_target
+from strom.transport.timers import Clock, Handle
 from strom.transport.types import Handler, Headers, RequestHead, ServerLimits
 from strom.transport.whole import is_roomy, whole_request
 
@@ -76,17 +77,17 @@ class ServerConnection(asyncio.Protocol):
     """A client's connection, from accepted to lost."""
 
     __slots__ = (
-        "_advancing", "_backlog", "_begun", "_body", "_body_since", "_current", "_deadline", "_deaf", "_discarded", "_expected",
-        "_fires_at", "_handler", "_head_bytes", "_headers", "_held_bytes", "_incoming", "_limits", "_loop", "_parser",
-        "_paused", "_phase", "_plan", "_quick", "_raw_bytes", "_reading_paused", "_ready", "_roster", "_skip_head", "_target",
-        "_timer", "_trailers", "_unsent_bytes", "draining", "peer", "transport",
+        "_advancing", "_backlog", "_begun", "_body", "_body_since", "_clock", "_current", "_deadline", "_deaf",
+        "_discarded", "_expected", "_fires_at", "_handler", "_head_bytes", "_headers", "_held_bytes", "_incoming",
+        "_limits", "_parser", "_paused", "_phase", "_plan", "_quick", "_raw_bytes", "_reading_paused", "_ready", "_roster",
+        "_skip_head", "_target", "_timer", "_trailers", "_unsent_bytes", "draining", "peer", "transport",
     )  # fmt: skip
 
-    def __init__(self, handler: Handler, limits: ServerLimits, roster: Roster, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, handler: Handler, limits: ServerLimits, roster: Roster, clock: Clock) -> None:
         self._handler = handler
         self._limits = limits
         self._roster = roster
-        self._loop = loop
+        self._clock = clock
         self._parser: httptools.HttpRequestParser | None = None
         self._quick = is_roomy(limits)
         self.peer = ""
@@ -102,7 +103,7 @@ class ServerConnection(asyncio.Protocol):
         self._backlog = self._discarded = 0
         self._begun = self._deaf = self.draining = self._expected = False
         self._paused = self._reading_paused = self._advancing = self._skip_head = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Handle | None = None
         self._deadline = self._fires_at = self._body_since = _NEVER
         self._held_bytes = self._unsent_bytes = 0
 
@@ -413,7 +414,7 @@ class ServerConnection(asyncio.Protocol):
             self._expected = False
             if not body_bytes and not self._raw_bytes:
                 self.transport.write(_CONTINUE)
-        now, patience_s = self._loop.time(), self._limits.body_timeout_s
+        now, patience_s = self._clock.time(), self._limits.body_timeout_s
         if self._body_since == _NEVER:
             self._body_since = now
         at_least_s = self._body_since + patience_s + body_bytes / self._limits.min_body_bytes_per_s - now
@@ -482,7 +483,7 @@ class ServerConnection(asyncio.Protocol):
     def _wait(self, seconds: float) -> None:
         """Sets the time of patience from now on. A timer that fires too early re-arms itself, so that a connection that
         serves one request after the other touches no timer."""
-        self._deadline = self._loop.time() + seconds
+        self._deadline = self._clock.time() + seconds
         if self._timer is None or self._fires_at > self._deadline:
             self._arm()
 
@@ -490,11 +491,11 @@ class ServerConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._fires_at = self._deadline
-        self._timer = self._loop.call_at(self._deadline, self._on_timer)
+        self._timer = self._clock.call_at(self._deadline, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self._loop.time() < self._deadline:
+        if self._clock.time() < self._deadline:
             if self._deadline != _NEVER:
                 self._arm()
         elif self._phase == _IDLE or self._deaf or self._paused:

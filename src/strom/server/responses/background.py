@@ -18,7 +18,6 @@ import msgspec
 from strom.core.errors import GatewayError, RateLimited, StromError
 from strom.core.messages import Request
 from strom.gateway.services import Services
-from strom.gateway.timers import Handle
 from strom.protocols.codec import ReplyContext
 from strom.protocols.openai_responses.background import BackgroundStream
 from strom.server.exchanges import DetachedExchange
@@ -27,6 +26,7 @@ from strom.server.responses.archive import Archive
 from strom.server.responses.history import keep
 from strom.server.responses.replay import stopped_error
 from strom.stores.responses import Events, Place, StoredResponse
+from strom.transport.timers import Handle
 from strom.transport.types import Headers, RequestHead
 
 LEASE_S = 30.0

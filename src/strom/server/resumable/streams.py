@@ -17,10 +17,10 @@ import msgspec
 from strom.core.errors import Cancelled, GatewayError, StromError
 from strom.gateway.opening import Opening
 from strom.gateway.services import Running
-from strom.gateway.timers import Clock, Handle
 from strom.server.following import Reader
 from strom.server.resumable.numbering import Numbering, numbering
 from strom.shared.streams import StreamInfo, new_home, new_id
+from strom.transport.timers import Clock, Handle
 from strom.transport.types import Headers
 
 STREAM_BYTES = 4096

@@ -1,4 +1,5 @@
-"""Timers of calls: very many, nearly all cancelled or moved before they go off. One timer of the event loop serves them all.
+"""Timers of calls and connections: very many, nearly all cancelled or moved before they go off. One timer of the event
+loop serves them all.
 
 A timer of the loop is an object of half a kibibyte and takes a few µs; here one is an entry of a heap. A cancelled one stays in
 the heap until it would go off, or until more than half of the heap is such.
@@ -84,11 +85,12 @@ class Timers:
         self._armed = self._loop.call_later(max(0.0, due - time.monotonic()), self._run)
 
     def _run(self) -> None:
-        self._armed = None
+        self._armed_for = float("-inf")  # what the callbacks set is armed below, with what stood before it
         now = time.monotonic()
         while self._heap and (self._heap[0].due <= now or self._heap[0].callback is None):
             self._go_off(heappop(self._heap))
-        if self._heap and self._armed is None:
+        self._armed = None
+        if self._heap:
             self._arm(self._heap[0].due)
 
     def _go_off(self, entry: _Entry) -> None:
@@ -100,3 +102,13 @@ class Timers:
             callback()
         except Exception as error:  # noqa: BLE001 - as the loop does it: told, and the others go on
             self._loop.call_exception_handler({"message": "a timer's callback failed", "exception": error})
+
+
+class LoopClock:
+    """Full resolution (uvloop's own clock counts whole milliseconds), with timers on the loop."""
+
+    __slots__ = ("call_at", "time")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.time = time.monotonic  # the functions themselves: they are called for every read and every call
+        self.call_at = Timers(loop).at

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strom.gateway.timers import FEW, Timers
+from strom.transport.timers import FEW, Timers
 
 
 async def test_they_go_off_in_the_order_of_their_times() -> None:
@@ -51,6 +51,15 @@ async def test_one_that_is_set_by_another() -> None:
     timers.at(time.monotonic(), lambda: timers.at(time.monotonic() + 0.005, lambda: gone.append("set")))
     await asyncio.sleep(0.03)
     assert gone == ["set"]
+
+
+async def test_one_that_is_set_by_another_holds_up_none_that_is_due_before_it() -> None:
+    timers, gone = Timers(asyncio.get_running_loop()), list[str]()
+    now = time.monotonic()
+    timers.at(now, lambda: timers.at(now + 60, lambda: gone.append("set")))
+    timers.at(now + 0.02, lambda: gone.append("before it"))
+    await asyncio.sleep(0.05)
+    assert gone == ["before it"]
 
 
 async def test_one_that_fails_harms_no_other() -> None:
