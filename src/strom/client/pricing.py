@@ -46,5 +46,6 @@ def cost_of(usage: Usage, table: PriceTable, names: Iterable[str], today: date) 
     written = min(usage.cache_write_tokens or 0, usage.input_tokens - cached)
     reasoning = min(usage.reasoning_tokens or 0, usage.output_tokens)
     plain = usage.input_tokens - cached - written
-    paid_in, paid_out = amounts(price, Billed(plain, cached, written, usage.output_tokens - reasoning, reasoning))
-    return Cost(float(paid_in + paid_out), price.currency, float(paid_in), float(paid_out))
+    billed = Billed(plain, cached, written, usage.output_tokens - reasoning, reasoning)
+    paid_in, paid_out, unit = amounts(price, billed)
+    return Cost((paid_in + paid_out) / unit, price.currency, paid_in / unit, paid_out / unit)

@@ -23,6 +23,9 @@ NEVER_S = 60.0
 """`retry-after` where no wait helps: clients want a number."""
 _MAX_KNOWN = 10_000
 _ALL = "all"
+_TRILLION = 10**12
+_EXACT_BELOW = 1000
+"""Amounts of so many digits before the point and twelve behind it come back from a float as they were."""
 
 
 MOST = 100_000_000_000
@@ -132,6 +135,15 @@ def to_money(amount: object) -> int:
     return int((Decimal(str(amount)) * MONEY).to_integral_value())
 
 
+def _cost_money(amount: float) -> int:
+    """The same for what a call cost, which is a number of trillionths (gateway/accounts.py), in a tenth of the time."""
+    if amount >= _EXACT_BELOW:
+        return to_money(amount)
+    money, rest = divmod(round(amount * _TRILLION), _TRILLION // MONEY)
+    half = _TRILLION // MONEY // 2
+    return money + (rest > half or (rest == half and money % 2))
+
+
 def charge_for(record: CallRecord, estimate: int, *, costs: bool = True) -> Charge:
     """What a settled call has really used. `estimate`: prompt tokens, where nobody counted them."""
     usage = record.usage
@@ -144,7 +156,7 @@ def charge_for(record: CallRecord, estimate: int, *, costs: bool = True) -> Char
     else:
         tokens = (estimate if given is None else given) + (record.deltas if produced is None else produced)
     if cost is not None:
-        return Charge(tokens, to_money(cost.amount), cost.currency)
+        return Charge(tokens, _cost_money(cost.amount), cost.currency)
     return Charge(tokens) if tokens else NOTHING
 
 
