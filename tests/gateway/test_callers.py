@@ -12,7 +12,9 @@ from strom.transport.types import RequestHead
 def described(agent: bytes | None, *, keep_peer: bool = False) -> CallRecord:
     headers = [] if agent is None else [(b"user-agent", agent)]
     record = CallRecord("t1")
-    describe_caller(record, RequestHead("POST", "/", "", headers, "1.1", "192.0.2.7"), keep_peer=keep_peer)
+    describe_caller(
+        record, RequestHead("POST", "/", "", headers, "1.1", "192.0.2.7", dict(headers)), keep_peer=keep_peer
+    )
     return record
 
 

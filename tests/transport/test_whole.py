@@ -69,7 +69,7 @@ def test_plain_requests_are_taken(message: bytes) -> None:
 def test_what_a_plain_request_becomes() -> None:
     taken = whole_request(b"POST /a%20b?c=d HTTP/1.1\r\nHOST: h\r\nContent-Length:2\r\n\r\nhi", "p")
     headers = [(b"host", b"h"), (b"content-length", b"2")]
-    assert taken == (RequestHead("POST", "/a%20b", "c=d", headers, "1.1", "p"), b"hi")
+    assert taken == (RequestHead("POST", "/a%20b", "c=d", headers, "1.1", "p", dict(headers)), b"hi")
 
 
 @pytest.mark.parametrize("message", [*BAD.values(), *(message for _, message in OTHER.values())])
@@ -132,7 +132,7 @@ field = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.sampled_from([b"GET", b"POST", b"DELETE", b"HEAD", b"OPTIONS", b"CONNECT", b"PUT"]),
     st.sampled_from([b"/", b"/a?b", b"//x", b"*", b"http://a/b", b"/a#b", b"/[", b"/\xff"]),
@@ -144,7 +144,7 @@ def test_quick_and_careful_agree_on_requests(method: bytes, target: bytes, lines
     agree(request(b"%b %b HTTP/1.1" % (method, target), *lines, body=rest))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.integers(0, len(PLAIN)), st.binary(max_size=2), st.integers(0, 2))
 def test_quick_and_careful_agree_on_changed_bytes(at: int, other: bytes, dropped: int) -> None:
     agree(PLAIN[:at] + other + PLAIN[at + dropped :])
@@ -159,13 +159,13 @@ def test_responses_of_other_tests(name: str) -> None:
     assert taken or name != "length"
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(status_line, st.lists(header, max_size=4), st.sampled_from([b"", b"abc", b"hello", b"0\r\n\r\n"]))
 def test_quick_and_careful_agree_on_responses(first: bytes, lines: list[bytes], rest: bytes) -> None:
     agree_upstream(first + b"".join(lines) + b"\r\n" + rest)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.integers(0, len(LENGTH)), st.binary(max_size=2), st.integers(0, 2))
 def test_quick_and_careful_agree_on_changed_responses(at: int, other: bytes, dropped: int) -> None:
     agree_upstream(LENGTH[:at] + other + LENGTH[at + dropped :])

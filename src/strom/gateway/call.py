@@ -316,7 +316,7 @@ class Call:
         if self.story is None:
             self.incoming = Incoming(self.codec, self.request, b"", [])
             self.exchange.body = b""
-            self.exchange.head = msgspec.structs.replace(self.exchange.head, headers=[])
+            self.exchange.head = msgspec.structs.replace(self.exchange.head, headers=[], fields={})
 
     def take_whole(self, attempt: UpstreamAttempt, body: bytes) -> None:
         """A whole reply has come, whatever was asked for."""

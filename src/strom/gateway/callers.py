@@ -6,6 +6,7 @@ Source: RFC 9110 section 10.1.5: a user-agent begins with its most significant p
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from strom.core.record import CallRecord
 from strom.transport.types import RequestHead
@@ -16,7 +17,12 @@ _PRODUCT = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,40}(?:/[A-Za-z]{2,24}(?![0
 
 def describe_caller(record: CallRecord, head: RequestHead, *, keep_peer: bool) -> None:
     agent = head.header(b"user-agent")
-    product = _PRODUCT.match(agent) if agent else None
-    record.client = product.group().decode("ascii") if product is not None else None
+    record.client = _product(agent) if agent else None
     if keep_peer:
         record.peer = head.peer or None
+
+
+@lru_cache(256)
+def _product(agent: bytes) -> str | None:
+    product = _PRODUCT.match(agent)
+    return product.group().decode("ascii") if product is not None else None

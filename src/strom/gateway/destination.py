@@ -12,6 +12,7 @@ from strom.transport.types import Headers
 POLICY = b"x-strom-policy"
 ENDPOINT = b"x-strom-endpoint"
 MAX_ID = 512
+WISHES = frozenset((POLICY, ENDPOINT, SESSION))
 
 
 class Destination(msgspec.Struct, frozen=True):
@@ -46,8 +47,6 @@ def read_destination(headers: Headers) -> Destination:
             endpoint = _only(ENDPOINT, value, endpoint)
         elif name == SESSION:
             session = value
-    if policy is None and endpoint is None and not session:
-        return ANYWHERE
     return Destination(policy, endpoint, session)
 
 

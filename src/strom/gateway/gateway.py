@@ -19,7 +19,7 @@ from strom.gateway.admitting import Desk, HeldAnswer, LeaseGrant
 from strom.gateway.attended import Attended
 from strom.gateway.call import Call
 from strom.gateway.callers import describe_caller
-from strom.gateway.destination import Destination, read_destination
+from strom.gateway.destination import ANYWHERE, WISHES, Destination, read_destination
 from strom.gateway.estimate import request_tokens
 from strom.gateway.intricacy import refuse_intricacy
 from strom.gateway.opening import Opening
@@ -90,7 +90,7 @@ class Gateway:
         if isinstance(outcome, StromError):
             raise outcome
         try:
-            self._start(exchange, msgspec.structs.replace(opening, grant=outcome))
+            self._start(exchange, opening.granted(outcome))
         except BaseException:
             outcome.settle(opening.record)
             raise
@@ -161,7 +161,10 @@ class Gateway:
 
     def destination(self, exchange: Exchange, key: KeySettings | None) -> Destination:
         """Where the request wants to go. Raises BadRequest, and PermissionDenied for an endpoint that it may not name."""
-        destination = read_destination(exchange.head.headers)
+        head = exchange.head
+        if WISHES.isdisjoint(head.fields):
+            return ANYWHERE
+        destination = read_destination(head.headers)
         if destination.endpoint is not None:
             free = key is None and not self.state.keys.required and self.state.may_pin_freely
             if not free and not (key is not None and (key.may_pin_endpoint or key.admin)):
@@ -216,6 +219,8 @@ class Gateway:
 
 def refuse_coding(exchange: Exchange) -> None:
     """Raises BadRequest for a compressed body: read as it is, it would be garbage."""
+    if b"content-encoding" not in exchange.head.fields:
+        return
     codings = [value.strip().lower() for value in exchange.head.header_all(b"content-encoding")]
     if exchange.body and any(coding not in (b"", b"identity") for coding in codings):
         named = b", ".join(codings)[:40].decode("latin-1")

@@ -33,3 +33,6 @@ class Opening(msgspec.Struct, frozen=True):
     input_estimate: int
     key: KeySettings | None = None
     grant: Grant | None = None
+
+    def granted(self, grant: Grant) -> Opening:
+        return Opening(self.incoming, self.plan, self.record, self.input_estimate, self.key, grant)

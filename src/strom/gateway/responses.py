@@ -37,8 +37,10 @@ PLAIN = (b"allow", b"x-should-retry", UPSTREAM_ID)
 
 def upstream_id(headers: Headers) -> Headers:
     """The upstream's own id as a field for the client; nothing where it gave none."""
-    value = next((value for name, value in headers if name in _UPSTREAM_NAMES), b"")
-    return [(UPSTREAM_ID, value[:200])] if value else []
+    for name, value in headers:
+        if name in _UPSTREAM_NAMES:
+            return [(UPSTREAM_ID, value[:200])] if value else []
+    return []
 
 
 def stream_headers(codec: Codec, trace_id: str) -> Headers:

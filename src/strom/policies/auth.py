@@ -142,12 +142,15 @@ def check_route(key: KeySettings, path: str) -> None:
 
 def credentials(headers: Headers) -> list[bytes]:
     """What a client presents, without the scheme. Empty values count as absent."""
-    result = []
+    result: list[bytes] = []
     for name, value in headers:
         if name == b"x-api-key":
-            result.append(value.strip())
+            token = value.strip()
         elif name == b"authorization":
             scheme, _, token = value.strip().partition(b" ")
-            if scheme == b"Bearer" or scheme.lower() == b"bearer":
-                result.append(token.strip())
-    return [value for value in result if value]
+            token = token.strip() if scheme == b"Bearer" or scheme.lower() == b"bearer" else b""
+        else:
+            continue
+        if token:
+            result.append(token)
+    return result

@@ -36,17 +36,13 @@ class BrowserRules:
 
     def admit(self, exchange: Exchange) -> Exchange | None:
         """The exchange to answer, or None when it was answered here. Raises PermissionDenied."""
-        origins = host = None
-        for name, value in exchange.head.headers:
-            if name == b"host":
-                host = value
-            elif name == b"origin":
-                origins = [value] if origins is None else [*origins, value]
+        head = exchange.head
+        host = head.fields.get(b"host")
         if self._hosts is not None and host is not None and host not in self._good_hosts:
             self._check_host(host)
-        if origins is None:
+        if b"origin" not in head.fields:
             return exchange
-        return self._admit_page(exchange, origins, host or b"")
+        return self._admit_page(exchange, head.header_all(b"origin"), host or b"")
 
     def _check_host(self, value: bytes) -> None:
         assert self._hosts is not None

@@ -256,11 +256,13 @@ def request_head(scope: Message) -> RequestHead:
     if root and path.startswith(root + "/"):
         path = path[len(root) :]
     client = scope.get("client")
+    headers = [(bytes(name).lower(), bytes(value)) for name, value in scope["headers"]]
     return RequestHead(
         scope["method"],
         path.partition("?")[0],
         scope.get("query_string", b"").decode("latin-1"),
-        [(bytes(name).lower(), bytes(value)) for name, value in scope["headers"]],
+        headers,
         scope.get("http_version", "1.1"),
         str(client[0]) if client else "",
+        dict(headers),
     )

@@ -38,7 +38,7 @@ class MemoryExchange:
         refusal: Refusal | None = None,
     ) -> None:
         path, _, query = path.partition("?")
-        self.head = RequestHead(method, path, query, list(headers), "1.1", "127.0.0.1")
+        self.head = RequestHead(method, path, query, list(headers), "1.1", "127.0.0.1", dict(headers))
         self.body = body
         self.refusal = refusal
         self.on_disconnect: Callable[[], None] | None = None

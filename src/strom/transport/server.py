@@ -256,7 +256,7 @@ class ServerConnection(asyncio.Protocol):
         if len(self._headers) > self._limits.max_header_count:
             raise Refused(431, "head_too_large", "too many header fields")
         self._plan = plan = judge(method, self._target, version, self._headers)
-        head = RequestHead(method, plan.path, plan.query, self._headers, version, self.peer)
+        head = RequestHead(method, plan.path, plan.query, self._headers, version, self.peer, dict(self._headers))
         self._incoming = NativeExchange(self, head, closes=not parser.should_keep_alive())
         self._expected = plan.expects_continue
         self._phase = _BODY
@@ -450,7 +450,7 @@ class ServerConnection(asyncio.Protocol):
             except Refused:
                 path = "/"
         headers = self._headers if self._phase == _HEAD else []
-        return RequestHead(method, path, query, headers, "1.1", self.peer)
+        return RequestHead(method, path, query, headers, "1.1", self.peer, dict(headers))
 
     # -- leaving
 

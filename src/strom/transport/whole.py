@@ -79,9 +79,7 @@ def whole_request(data: bytes, peer: str) -> tuple[RequestHead, bytes] | None:
     if end < 0 or len(data) > _MAX_MESSAGE_BYTES:
         return None
     first, *lines = data[:end].split(b"\r\n", _MAX_FIELDS)
-    headers: Headers = [*map(_fields.get, lines)]  # type: ignore[list-item]  # unknown ones are read next
-    if None in headers:
-        headers = _read_fields(lines)
+    headers = _read_fields(lines)
     fields = dict(headers)
     start = _request_lines.get(first) or _request_line(first)
     if start is None or len(fields) != len(headers) or b"host" not in fields:
@@ -89,7 +87,7 @@ def whole_request(data: bytes, peer: str) -> tuple[RequestHead, bytes] | None:
     body = data[end + 4 :]
     if int(fields.get(b"content-length", b"0")) != len(body):
         return None
-    return RequestHead(*start, headers, "1.1", peer), body
+    return RequestHead(*start, headers, "1.1", peer, fields), body
 
 
 def whole_response(data: bytes) -> WholeResponse | None:
@@ -99,9 +97,7 @@ def whole_response(data: bytes) -> WholeResponse | None:
     if end < 0 or data.find(b"hunked", 0, end) >= 0:
         return None
     first, *lines = data[:end].split(b"\r\n", _MAX_FIELDS)
-    headers: Headers = [*map(_fields.get, lines)]  # type: ignore[list-item]  # unknown ones are read next
-    if None in headers:
-        headers = _read_fields(lines)
+    headers = _read_fields(lines)
     fields = dict(headers)
     status = _statuses.get(first) or _status(first)
     if status is None or len(fields) != len(headers):
@@ -115,12 +111,14 @@ def whole_response(data: bytes) -> WholeResponse | None:
 
 def _read_fields(lines: list[bytes]) -> Headers:
     """The fields of these lines; none at all if one of them needs the careful way."""
-    headers = []
-    for line in lines:
-        field = _fields.get(line) or _field(line)
+    headers: Headers = [*map(_fields.get, lines)]  # type: ignore[list-item]  # unknown ones are read next
+    if None not in headers:
+        return headers
+    for at, known in enumerate(headers):
+        field = known or _field(lines[at])
         if field is None:
             return []
-        headers.append(field)
+        headers[at] = field
     return headers
 
 
