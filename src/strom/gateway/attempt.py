@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from strom.core.errors import InvalidStreamEvent, StromError
@@ -292,10 +293,8 @@ class UpstreamAttempt:
 
     def _is_stream(self, headers: Headers) -> bool:
         """By content type; one that says nothing of use is what was asked for."""
-        kind = next((value for name, value in headers if name == b"content-type"), b"").lower()
-        if b"event-stream" in kind or b"ndjson" in kind:
-            return True
-        return self.asked_stream and b"json" not in kind and b"html" not in kind
+        kind = next((value for name, value in headers if name == b"content-type"), b"")
+        return _tells_stream(kind, asked=self.asked_stream)
 
     def refusal(self) -> StromError:
         """What the error that the upstream answered with stands for, as far as its body has come."""
@@ -304,3 +303,11 @@ class UpstreamAttempt:
         error = self.codec.decode_error(self.status, self.response_headers, b"".join(self._body))
         error.headers += upstream_id(self.response_headers)
         return error
+
+
+@lru_cache(256)
+def _tells_stream(content_type: bytes, *, asked: bool) -> bool:
+    kind = content_type.lower()
+    if b"event-stream" in kind or b"ndjson" in kind:
+        return True
+    return asked and b"json" not in kind and b"html" not in kind

@@ -48,13 +48,18 @@ class Plan(msgspec.Struct, frozen=True):
     """All that bind the call, at every hop."""
     retries: int = 0
     """How often an endpoint that failed is asked again when there is no other."""
+    _cleared: set[Upstream] = set()
+    """Those that were found to satisfy the policies: neither of the two ever changes."""
 
     def check(self, endpoint: Endpoint) -> None:
         """Before anything is sent there, whoever chose it and why. Raises PermissionDenied."""
-        if self.policies and not all_allow(self.policies, endpoint.upstream):
+        if not self.policies or endpoint.upstream in self._cleared:
+            return
+        if not all_allow(self.policies, endpoint.upstream):
             raise PermissionDenied(
                 f"The endpoint {endpoint.id!r} does not satisfy the policy {self.policy_id}.", code="policy_refused"
             )
+        self._cleared.add(endpoint.upstream)
 
     def model_for(self, endpoint: Endpoint) -> str:
         return endpoint.model or self.requested_model

@@ -26,7 +26,7 @@ def split(data: bytes) -> dict[str, bytes]:
 
 def join(members: Mapping[str, bytes]) -> bytes:
     """A JSON object with these members, in this order."""
-    return b"{" + b",".join([_ENCODE(name) + b":" + value for name, value in members.items()]) + b"}"
+    return _ENCODE({name: msgspec.Raw(value) for name, value in members.items()})
 
 
 def append_member(data: bytes, name: str, value: bytes) -> bytes:
@@ -35,7 +35,8 @@ def append_member(data: bytes, name: str, value: bytes) -> bytes:
     `data` must be an object; `value` is JSON.
     """
     quoted = _ENCODE(name)
-    if quoted in data or b"\\u" in data:  # an escape may hide the name
+    # `find`, since `in` first tries to take what is sought for a number, and catches the error.
+    if data.find(quoted) >= 0 or data.find(b"\\u") >= 0:  # an escape may hide the name
         members = split(data)
         if name in members:
             return join({**{known: kept for known, kept in members.items() if known != name}, name: value})

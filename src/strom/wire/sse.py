@@ -51,7 +51,7 @@ class SseParser:
         """Raises InvalidStreamEvent for a frame over the limit."""
         if self._at_start or self._swallow_lf:
             data = self._trim_start(data)
-        if not self._buffer and data.endswith(b"\n\n") and len(data) <= self._max_frame_bytes and b"\r" not in data:
+        if not self._buffer and data.endswith(b"\n\n") and len(data) <= self._max_frame_bytes and data.find(b"\r") < 0:
             if data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2:
                 return [Frame(data[6:-2], b"", data)]  # one event, one line: what most reads are
             if data.startswith(b"event: "):  # or two
@@ -133,9 +133,9 @@ class SseParser:
 
 def _frame(raw: bytes) -> Frame:
     """Reads one block. The common ones, `data: …` alone or after `event: …`, without splitting them."""
-    if raw.startswith(b"data: ") and raw.find(b"\n") == len(raw) - 2 and raw[-1] == 10 and b"\r" not in raw:
+    if raw.startswith(b"data: ") and raw.find(b"\n") == len(raw) - 2 and raw[-1] == 10 and raw.find(b"\r") < 0:
         return Frame(raw[6:-2], b"", raw)
-    if raw.startswith(b"event: ") and raw.endswith(b"\n\n") and raw.count(b"\n") == 3 and b"\r" not in raw:
+    if raw.startswith(b"event: ") and raw.endswith(b"\n\n") and raw.count(b"\n") == 3 and raw.find(b"\r") < 0:
         at = raw.find(b"\n")
         if raw.startswith(b"\ndata: ", at):
             return Frame(raw[at + 7 : -2], raw[7:at], raw)

@@ -89,6 +89,8 @@ def _request(shape: ChatRequest, members: dict[str, bytes]) -> Request:
 
 
 def _extras(members: dict[str, bytes]) -> tuple[tuple[str, Json], ...]:
+    if _KNOWN.issuperset(members):
+        return ()
     unknown = [(name, value) for name, value in members.items() if name not in _KNOWN and value != b"null"]
     return tuple((name, Json(value.decode("utf-8", "replace"))) for name, value in unknown)
 
@@ -114,8 +116,11 @@ def _reasoning(shape: ChatRequest, members: dict[str, bytes]) -> Reasoning | Non
     """`reasoning_effort`, or `chat_template_kwargs.enable_thinking`, which local servers take."""
     if shape.reasoning_effort:
         return Reasoning(enabled=shape.reasoning_effort != "none", effort=shape.reasoning_effort)
+    template = members.get("chat_template_kwargs")
+    if template is None:
+        return None
     try:
-        arguments = _TEMPLATE.decode(members.get("chat_template_kwargs", b"{}"))
+        arguments = _TEMPLATE.decode(template)
     except msgspec.ValidationError:
         return None
     return Reasoning(enabled=arguments.enable_thinking) if arguments.enable_thinking is not None else None

@@ -146,7 +146,9 @@ def _leftovers(request: Request, dropped: Dropped) -> dict[str, bytes]:
 def relay_request(body: bytes, request: Request, target: Target) -> UpstreamCall:
     """Raises BadRequest when `body` is no JSON object."""
     try:
-        members = {name: value for name, value in split(body).items() if value != b"null"}
+        members = split(body)
+        if body.find(b"null") >= 0:
+            members = {name: value for name, value in members.items() if value != b"null"}
         options = split(members["stream_options"]) if "stream_options" in members else {}
     except ValueError as error:
         raise BadRequest(f"The body is no JSON object: {error}") from None
