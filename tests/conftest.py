@@ -11,15 +11,16 @@ import socket
 from collections.abc import Callable
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.services import postgres_database, postgres_url, redis_server, redis_url
 
 __all__ = ["postgres_database", "postgres_url", "redis_server", "redis_url"]
 
 
-settings.register_profile("daily", max_examples=25)
-settings.register_profile("thorough", max_examples=1000, deadline=None)
+# No time limits: a shared machine may stall at any moment, and work has tests of its own.
+settings.register_profile("daily", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("daily"), max_examples=1000)
 settings.load_profile(os.environ.get("STROM_PROPERTIES", "daily"))
 """STROM_PROPERTIES=thorough tries properties longer. A test that names its own number keeps it."""
 

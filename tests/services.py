@@ -26,8 +26,10 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 PASSWORD = "swordfish-of-the-test-database"
-_START_S = 30.0
+_START_S = PATIENCE_S
 _WATCH = '"$@" </dev/null & child=$!; read -r _; kill -s "$0" $child; wait $child'
 """Runs a program until its own input ends, as it does with whoever holds the other side; then that program ends at once."""
 
@@ -232,7 +234,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
     process.stdin.close()
     try:
-        process.wait(15)
+        process.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(10)
+        process.wait(PATIENCE_S)

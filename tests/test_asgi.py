@@ -15,6 +15,7 @@ from strom.asgi import Application, create_app
 from strom.core.errors import ConfigError
 from strom.transport.listener import Listener
 from strom.transport.types import Exchange
+from tests.patience import PATIENCE_S
 
 CONFIG = """
 [store]
@@ -51,7 +52,9 @@ async def run(app: Any, ask: Any) -> Any:
         while not server.started:  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # uvicorn tells it in no other way
         port = server.servers[0].sockets[0].getsockname()[1]
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=PATIENCE_S
+        ) as client:
             return await ask(client)
     finally:
         server.should_exit = True

@@ -7,6 +7,7 @@ import socket
 import psycopg
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.services import RedisServer, _redis_answers
 
 
@@ -29,7 +30,7 @@ def test_redis_answers(redis_url: str) -> None:
 def test_redis_stops_pauses_and_comes_back(redis_server: RedisServer) -> None:
     assert _redis_answers(redis_server.port)
     redis_server.pause()
-    with socket.create_connection(("127.0.0.1", redis_server.port), timeout=1) as connection:
+    with socket.create_connection(("127.0.0.1", redis_server.port), timeout=PATIENCE_S) as connection:
         connection.settimeout(0.2)
         connection.sendall(b"PING\r\n")
         with pytest.raises(TimeoutError):

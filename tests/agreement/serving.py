@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-START_LIMIT_S = 60
+from tests.patience import PATIENCE_S
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def gateway(folder: Path, providers: Mapping[str, tuple[str, str]]) -> Iterator[
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE_S)
     assert "Traceback" not in output.read_text(), output.read_text()
 
 
@@ -43,7 +43,7 @@ def _environment() -> dict[str, str]:
 
 
 def _await(port: int, process: subprocess.Popen[bytes], output: Path) -> None:
-    end = time.monotonic() + START_LIMIT_S
+    end = time.monotonic() + PATIENCE_S
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()

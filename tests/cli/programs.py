@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "PYTHONUNBUFFERED": "1"}
 
 
@@ -26,9 +28,9 @@ class Program:
     def output(self) -> str:
         return "".join(self._lines)
 
-    def until(self, words: str, patience_s: float = 20.0) -> str:
+    def until(self, words: str) -> str:
         """The line with these words."""
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             for line in list(self._lines):
                 if words in line:
@@ -40,8 +42,8 @@ class Program:
         """The exit code."""
         if self._process.poll() is None:
             self._process.send_signal(number)
-        code = self._process.wait(10)
-        self._reader.join(5)
+        code = self._process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
         return code
 
     def kill(self) -> None:

@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 from typing import Self
 
+from tests.patience import PATIENCE_S
+
 SOURCES = Path(__file__).parents[2] / "src"
-LIMIT_S = 20.0
 LAUNCH = """
 import fcntl, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -56,7 +57,7 @@ class Terminal:
 
     def wait_for(self, text: str) -> str:
         """What was written up to and with this text."""
-        end = time.monotonic() + LIMIT_S
+        end = time.monotonic() + PATIENCE_S
         while (found := self.seen.find(text, self._at)) < 0:
             assert time.monotonic() < end, f"waited in vain for {text!r}: {self.seen[self._at :]!r}"
             assert self._read(), f"it ended before {text!r}: {self.seen[self._at :]!r}"
@@ -65,10 +66,10 @@ class Terminal:
         return shown
 
     def ended(self) -> int:
-        end = time.monotonic() + LIMIT_S
+        end = time.monotonic() + PATIENCE_S
         while self._read():
             assert time.monotonic() < end, self.seen
-        return self._process.wait(LIMIT_S)
+        return self._process.wait(PATIENCE_S)
 
     def _read(self) -> bool:
         """False: nobody has this terminal open any more."""

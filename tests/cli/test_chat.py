@@ -23,6 +23,7 @@ from strom.core.usage import Usage
 from tests.cli.conftest import Outcome, Served, Strom
 from tests.cli.terminal import Terminal
 from tests.client.loopback import Loopback
+from tests.patience import wait_until
 
 
 @pytest.fixture
@@ -268,7 +269,7 @@ def test_ctrl_c_ends_the_answer_and_not_the_program(backend: Loopback, tmp_path:
         terminal.wait_for("first")
         terminal.type("\x03")
         terminal.wait_for("cancelled")
-        backend.wait_until(lambda: backend.open == 0)
+        wait_until(lambda: backend.open == 0)
         terminal.wait_for("> ")
         terminal.type("\x03")
         terminal.wait_for("> ")

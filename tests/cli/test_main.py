@@ -20,6 +20,7 @@ from strom.cli.main import DEFECT, cli
 from strom.config.settings import Backend
 from strom.core.errors import GatewayError
 from tests.cli.conftest import Outcome, Strom
+from tests.patience import PATIENCE_S
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
 
@@ -221,7 +222,7 @@ def test_serve_runs_until_it_is_told_to_stop(free_port: int, tmp_path: Path) -> 
     try:
         wait_until_healthy(free_port, process)
         process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
     assert process.returncode == 0, out
@@ -230,10 +231,10 @@ def test_serve_runs_until_it_is_told_to_stop(free_port: int, tmp_path: Path) -> 
 
 
 def wait_until_healthy(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=PATIENCE_S) as answer:
                 assert answer.status == 200
                 return
         except OSError:

@@ -11,6 +11,7 @@ import pytest
 from strom.replay import lines, load
 from tests.cli.conftest import Strom
 from tests.cli.programs import running
+from tests.patience import PATIENCE_S
 from tests.replay.recordings import BODY, CHAT, stream
 
 
@@ -22,7 +23,7 @@ def test_it_records_and_tells_and_what_it_wrote_can_be_replayed(tmp_path: Path) 
         with running("record", "--backend", url, "--listen", "127.0.0.1:0", "--out", str(out)) as it:
             address = it.until("Recording ").split()[1]
             request = urllib.request.Request(address + CHAT, b'{"model": "m", "stream": true}')
-            with urllib.request.urlopen(request, timeout=5) as response:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
                 assert response.read() == BODY
             line = it.until(f"POST {CHAT}  200 complete  ")
             assert line.endswith("0001-post-v1-chat-completions.jsonl\n")

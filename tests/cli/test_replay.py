@@ -15,6 +15,7 @@ from strom.replay import lines
 from strom.replay.faults import FAULTS
 from tests.cli.conftest import Strom
 from tests.cli.programs import running
+from tests.patience import PATIENCE_S
 from tests.replay.recordings import BODY, CHAT, stream
 
 
@@ -29,7 +30,7 @@ def post(url: str, **headers: str) -> bytes:
     request = urllib.request.Request(
         url, b'{"model": "m", "stream": true}', {"content-type": "application/json", **headers}
     )
-    with urllib.request.urlopen(request, timeout=5) as response:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
         found: bytes = response.read()
         return found
 

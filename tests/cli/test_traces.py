@@ -27,6 +27,7 @@ from strom.stores.records import RecordFilter, record_fields
 from strom.stores.table import open_store
 from tests.cli.conftest import Outcome, Served, Strom
 from tests.cli.test_main import ENVIRONMENT
+from tests.patience import PATIENCE_S
 
 NOON = 1_772_366_400.0
 
@@ -214,7 +215,7 @@ def test_tail_prints_until_ctrl_c(tmp_path: Path, options: list[str]) -> None:
         line = process.stdout.readline()
         assert (json.loads(line)["trace_id"] if options else line.split()[-1]) == "t1"
         os.kill(process.pid, signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
         process.stdout.close()

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 from tests.client.rig import DONE, call, chunk, content, finish, usage
+from tests.patience import PATIENCE_S
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -35,19 +34,13 @@ class Loopback:
 
     def __enter__(self) -> Loopback:
         self._thread.start()
-        assert self._ready.wait(5)
+        assert self._ready.wait(PATIENCE_S)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(PATIENCE_S)
         self._loop.close()
-
-    def wait_until(self, holds: Callable[[], bool], limit_s: float = 5.0) -> None:
-        end = time.monotonic() + limit_s
-        while not holds():
-            assert time.monotonic() < end, "waited in vain"
-            time.sleep(0.005)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -21,6 +21,7 @@ from strom.transport.pool import IDLE_S
 from strom.transport.types import Origin
 from tests.client.loopback import HEAD, Loopback, framed
 from tests.client.rig import DONE, call, content, finish
+from tests.patience import PATIENCE_S, wait_until
 
 ANSWER = framed(content("hi")) + framed(finish("stop")) + framed(DONE)
 END = b"0\r\n\r\n"
@@ -66,6 +67,14 @@ def origin(url: str) -> Origin:
     return Origin("http", "127.0.0.1", int(url.rpartition(":")[2]))
 
 
+def is_idle(url: str) -> bool:
+    """A connection to it waits for the next request."""
+    line = network.plain_lines().take(origin(url))
+    if line is not None:
+        network.plain_lines().put(line, network.background_loop())
+    return line is not None
+
+
 def test_a_connection_serves_again_also_if_its_body_ended_later() -> None:
     served: list[int] = []
 
@@ -80,7 +89,7 @@ def test_a_connection_serves_again_also_if_its_body_ended_later() -> None:
         model = strom.Model("m", base_url=url)
         for _ in range(3):
             assert model.complete("x").text == "hi"
-            time.sleep(0.05)
+            wait_until(lambda: is_idle(url))
     assert served == [0, 0, 0]
 
 
@@ -105,7 +114,7 @@ def test_an_upstream_may_answer_before_it_has_read_a_large_request() -> None:
     def serve(connection: socket.socket, number: int) -> None:
         connection.recv(1000)
         connection.sendall(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
-        release.wait(5)
+        release.wait(PATIENCE_S)
 
     with server(serve) as url:
         with pytest.raises(strom.StromError) as caught:
@@ -162,7 +171,7 @@ def test_cancel_while_the_connection_opens(monkeypatch: pytest.MonkeyPatch) -> N
     (event,) = list(stream)
     assert isinstance(event, strom.StreamError)
     assert event.reason == "cancelled"
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < PATIENCE_S  # the kernel would go on for two minutes
     for one in (*kept, full):
         one.close()
 
@@ -173,7 +182,7 @@ def test_a_dropped_stream_closes_its_connection(backend: Loopback) -> None:
     next(stream)
     del stream
     gc.collect()
-    backend.wait_until(lambda: backend.open == 0)
+    wait_until(lambda: backend.open == 0)
 
 
 def test_cancelling_one_stream_never_disturbs_another(backend: Loopback) -> None:
@@ -195,7 +204,7 @@ def test_idle_lines_are_closed_in_time(backend: Loopback) -> None:
     model = strom.Model("m", base_url=backend.url)
     model.complete("a")
     shared = network.plain_lines()
-    time.sleep(0.05)  # the body's end
+    wait_until(lambda: is_idle(backend.url))  # the body's end
     line = shared.take(origin(backend.url))
     assert line is not None
     loop = network.background_loop()
@@ -204,7 +213,7 @@ def test_idle_lines_are_closed_in_time(backend: Loopback) -> None:
     lines.put(line, loop)
     now[0] = IDLE_S + LINGER_S
     assert lines.take(origin(backend.url)) is None
-    backend.wait_until(lambda: line.closed, 2 * LINGER_S + 2)
+    wait_until(lambda: line.closed)
     assert len(lines) == 0
 
 
@@ -215,7 +224,7 @@ def test_the_limit_between_two_frames_holds_in_the_fast_path() -> None:
         for _ in range(4):
             connection.sendall(framed(content("a")))
             time.sleep(0.05)
-        for _ in range(40):  # comments are no frames
+        while True:  # comments are no frames
             try:
                 connection.sendall(framed(b": ping\n\n"))
             except OSError:
@@ -223,23 +232,27 @@ def test_the_limit_between_two_frames_holds_in_the_fast_path() -> None:
             time.sleep(0.05)
 
     with server(serve) as url:
-        timeouts = strom.Timeouts(first_token_s=5, idle_s=0.3)
-        started = time.monotonic()
+        timeouts = strom.Timeouts(first_token_s=PATIENCE_S, idle_s=1)
         with pytest.raises(strom.TimedOut, match="silent") as caught:
             strom.Model("m", base_url=url, timeouts=timeouts).complete("x")
-        assert time.monotonic() - started < 1.5
     assert caught.value.metadata.text == "aaaa"  # type: ignore[attr-defined]  # it is a StreamFailed as well
 
 
 @pytest.mark.parametrize("prompt", ["late", "hang"])
 def test_ctrl_c_ends_a_read_and_closes_the_connection(backend: Loopback, prompt: str) -> None:
     stream = strom.Model("m", base_url=backend.url).stream(prompt)
-    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+
+    def interrupt() -> None:
+        wait_until(lambda: backend.requests)
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         list(stream)
     assert stream.ended
     assert stream.failure is None
-    backend.wait_until(lambda: backend.open == 0)
+    wait_until(lambda: backend.open == 0)
 
 
 def test_a_read_that_ends_the_turn_is_followed_by_no_other() -> None:
@@ -263,7 +276,7 @@ def test_a_read_that_ends_the_turn_is_followed_by_no_other() -> None:
         started = time.monotonic()
         stream = strom.Model("m", base_url=url).stream("x", tools=[strom.tool(look_up)])
         assert [type(event) for event in stream][-1] is strom.StreamCompleted
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30  # of the sixty that silence may last
 
 
 @pytest.mark.parametrize(
@@ -282,4 +295,4 @@ def test_the_other_clocks_run_in_the_middle_of_an_answer(timeouts: strom.Timeout
         started = time.monotonic()
         with pytest.raises(strom.TimedOut):
             strom.Model("m", base_url=url, timeouts=timeouts).complete("x")
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 30

@@ -11,6 +11,7 @@ import strom
 from strom.transport.memory import MemoryClient
 from tests.client.loopback import Loopback
 from tests.client.rig import content
+from tests.patience import wait_until
 
 MANY = 1000
 
@@ -69,6 +70,6 @@ def test_sync_streams_opened_and_abandoned(backend: Loopback) -> None:
         elif number % 3 == 1:
             stream.cancel()
         del stream
-    backend.wait_until(lambda: backend.open <= 1)
+    wait_until(lambda: backend.open <= 1)
     assert threading.active_count() == threads
     assert model.complete("still well").text == "still well "

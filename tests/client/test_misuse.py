@@ -11,6 +11,7 @@ import pytest
 
 import strom
 from tests.client.loopback import Loopback
+from tests.patience import wait_until
 
 ASYNC: Any = strom.AsyncModel
 
@@ -76,7 +77,7 @@ def test_a_closed_stream_says_that_it_was_closed() -> None:
 def test_models_close_their_idle_connections_and_can_go_on(backend: Loopback) -> None:
     with strom.Model("m", base_url=backend.url) as opened:
         assert opened.complete("a").text == "a "
-    backend.wait_until(lambda: backend.open == 0)
+    wait_until(lambda: backend.open == 0)
     assert opened.complete("b").text == "b "
 
 

@@ -31,7 +31,7 @@ def snapshots(text: str, *, step: int = 1) -> list[Any]:
 
 
 @given(st.dictionaries(st.text(max_size=4), VALUES, max_size=4), st.booleans(), st.integers(1, 5))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_last_snapshot_is_the_value(value: dict[str, Any], ascii_only: bool, step: int) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only)
     shown = snapshots(text, step=step)

@@ -12,6 +12,7 @@ import pytest
 
 import strom
 import strom.client
+from tests.patience import TRIES
 
 PRODUCT = [
     "Model", "AsyncModel", "StreamContent", "StreamThinking", "StreamToolCall", "StreamToolResult", "StreamPartial",
@@ -49,11 +50,13 @@ def test_the_import_is_light() -> None:
         "heavy = {'pydantic', 'httpx', 'openai', 'asyncio', 'msgspec', 'uvloop', 'click', 'rich'} & set(sys.modules);"
         "print(spent); print(*heavy)"
     )
-    spent, heavy = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    ).stdout.split("\n")[:2]
-    assert float(spent) < 0.1
-    assert heavy == ""
+    taken: list[float] = []
+    while not taken or min(taken) >= 0.1:
+        assert len(taken) < TRIES, taken
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        spent, heavy = done.stdout.split("\n")[:2]
+        taken.append(float(spent))
+        assert heavy == ""
 
 
 def test_a_model_pulls_no_optional_package() -> None:

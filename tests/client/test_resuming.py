@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from strom.client.resuming import NOT_KEPT
 from strom.transport.memory import MemoryClient, MemoryUpstream
 from strom.transport.types import Headers, Origin, OutgoingRequest, TransportFailure
 from tests.client.rig import DONE, NDJSON, SSE, content, finish
+from tests.patience import PATIENCE_S, until
 
 CUT = TransportFailure("cut", "reset", sent=True)
 STREAM = "strm_c00000000_AAAAAAAAAAAAAAAAAAAAAA"
@@ -57,7 +57,7 @@ class Rig:
         return upstream
 
     async def end(self) -> StreamCompleted | StreamError:
-        await asyncio.wait_for(self.task, 5)
+        await asyncio.wait_for(self.task, PATIENCE_S)
         last = self.events[-1]
         assert isinstance(last, StreamCompleted | StreamError)
         return last
@@ -65,14 +65,6 @@ class Rig:
     @property
     def text(self) -> str:
         return "".join(event.text for event in self.events if isinstance(event, StreamContent))
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    for _ in range(400):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not come about")
 
 
 def header(upstream: MemoryUpstream, name: bytes) -> bytes | None:
@@ -225,7 +217,7 @@ async def test_lines_are_counted() -> None:
     assert header(client.sent[1], b"last-event-id") == b"1"
     client.sent[1].response(200, NDJSON)
     client.sent[1].end(lines[1] + lines[2] + last)
-    assert await asyncio.wait_for(reading, 5) == ("abc", 1)
+    assert await asyncio.wait_for(reading, PATIENCE_S) == ("abc", 1)
 
 
 async def _whole(model: AsyncModel) -> tuple[str, int | None]:

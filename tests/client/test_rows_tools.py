@@ -25,6 +25,7 @@ from tests.client.rig import (
     finish,
     text_answer,
 )
+from tests.patience import PATIENCE_S
 
 
 class PointModel(pydantic.BaseModel):
@@ -174,7 +175,7 @@ def test_m62_unknown_tool_and_exceptions_become_results() -> None:
 
 
 def test_m62_parallel_runs_at_once_and_answers_in_call_order() -> None:
-    gate = threading.Barrier(2, timeout=5)
+    gate = threading.Barrier(2, timeout=PATIENCE_S)
 
     def f(a: int) -> int:
         gate.wait()  # only passes when both run

@@ -19,6 +19,7 @@ from strom.client.events import StreamEvent
 from strom.client.options import ModelOptions
 from tests.client.loopback import Loopback
 from tests.client.rig import NDJSON, SSE, Answer, Rig, call, calls_answer, line, said, sse, text_answer
+from tests.patience import PATIENCE_S
 
 
 class Person(msgspec.Struct):
@@ -196,7 +197,7 @@ def gateway() -> Iterator[str]:
                 yield f"http://127.0.0.1:{port}"
             finally:
                 process.terminate()
-                process.wait(20)
+                process.wait(PATIENCE_S)
 
 
 def free_port() -> int:
@@ -206,7 +207,7 @@ def free_port() -> int:
 
 
 def await_port(port: int) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE_S
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()

@@ -17,6 +17,7 @@ from strom.client.services import average
 from strom.transport.memory import MemoryClient, Script
 from strom.transport.types import TransportFailure
 from tests.client.rig import Answer, Rig, completed, content, failed, text_answer
+from tests.patience import until
 
 JSON = [(b"content-type", b"application/json")]
 
@@ -136,12 +137,13 @@ async def test_b29_map_is_bounded_and_keeps_the_order() -> None:
     transport = MemoryClient()
     model = strom.AsyncModel("m", base_url="http://upstream:1", transport=transport)
     work = asyncio.create_task(model.map(["a", "b", "c"], concurrency=2))
-    await asyncio.sleep(0.01)
+    await until(lambda: len(transport.sent) == 2)
+    await asyncio.sleep(0.01)  # no third one
     assert len(transport.sent) == 2
     for sent in (transport.sent[1], transport.sent[0]):
         sent.response(200, [(b"content-type", b"text/event-stream")])
         sent.end(*text_answer(json.loads(sent.request.body)["messages"][0]["content"]).reads)
-        await asyncio.sleep(0.01)
+    await until(lambda: len(transport.sent) == 3)
     transport.sent[2].response(500)
     transport.sent[2].end(b"{}")
     results = await work

@@ -19,6 +19,7 @@ from strom.client import network
 from strom.client.events import StreamContent, StreamEvent, StreamToolResult
 from strom.client.retry import Retry
 from tests.client.loopback import Loopback
+from tests.patience import PATIENCE_S, until, wait_until
 
 
 def f(a: int) -> int:
@@ -157,7 +158,7 @@ def test_timeouts(backend: Loopback) -> None:
     with pytest.raises(strom.TimedOut, match="silent") as caught:
         model.complete("hang")
     assert caught.value.metadata.text == "first"  # type: ignore[attr-defined]  # it is a StreamFailed as well
-    backend.wait_until(lambda: backend.open == 0)
+    wait_until(lambda: backend.open == 0)
 
 
 async def test_async_timeouts(backend: Loopback) -> None:
@@ -172,8 +173,8 @@ async def test_async_timeouts(backend: Loopback) -> None:
 def test_sync_close_at_once_also_in_silence(backend: Loopback) -> None:
     with sync_model(backend).stream("hang") as stream:
         assert next(stream) == StreamContent("first")
-        backend.wait_until(lambda: backend.open == 1)
-    backend.wait_until(lambda: backend.open == 0)
+        wait_until(lambda: backend.open == 1)
+    wait_until(lambda: backend.open == 0)
     with pytest.raises(StopIteration):
         next(stream)
     assert stream.last_stream_metrics.first_token_kind == "content"
@@ -184,7 +185,7 @@ def test_sync_close_at_once_also_in_silence(backend: Loopback) -> None:
 async def test_async_close(backend: Loopback) -> None:
     async with async_model(backend).stream("hang") as stream:
         assert await anext(stream) == StreamContent("first")
-    await asyncio.to_thread(backend.wait_until, lambda: backend.open == 0)
+    await until(lambda: backend.open == 0)
     assert stream.ended
     with pytest.raises(StopAsyncIteration):
         await anext(stream)
@@ -200,7 +201,7 @@ def test_sync_cancel_from_another_thread(backend: Loopback) -> None:
     assert isinstance(events[0], strom.StreamError)
     assert events[0].reason == "cancelled"
     assert events[0].metadata.request_duration_ms is not None
-    backend.wait_until(lambda: backend.open == 0)
+    wait_until(lambda: backend.open == 0)
 
 
 def test_sync_close_from_another_thread(backend: Loopback) -> None:
@@ -211,8 +212,10 @@ def test_sync_close_from_another_thread(backend: Loopback) -> None:
 
 async def test_async_cancel_from_another_task(backend: Loopback) -> None:
     stream = async_model(backend).stream("hang")
-    asyncio.get_running_loop().call_later(0.05, stream.cancel)
-    events = [event async for event in stream]
+    events = []
+    async for event in stream:
+        events.append(event)
+        asyncio.get_running_loop().call_later(0.05, stream.cancel)
     assert names(events) == ["content", "error"]
     assert stream.failure is events[1]
 
@@ -220,25 +223,25 @@ async def test_async_cancel_from_another_task(backend: Loopback) -> None:
 async def test_b03_cancelling_the_task_closes_the_exchange(backend: Loopback) -> None:
     stream = async_model(backend).stream("late")
     task = asyncio.create_task(stream.reply())
-    await asyncio.sleep(0.05)
+    await until(lambda: backend.requests)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert stream.ended
     assert stream.failure is None
-    await asyncio.to_thread(backend.wait_until, lambda: backend.open == 0)
+    await until(lambda: backend.open == 0)
 
 
 def test_cancel_in_a_pause_between_retries(backend: Loopback) -> None:
-    stream = sync_model(backend).stream("refuse", retry=Retry(base_delay_s=30, jitter=lambda: 1.0))
+    stream = sync_model(backend).stream("refuse", retry=Retry(base_delay_s=600, jitter=lambda: 1.0))
     threading.Timer(0.1, stream.cancel).start()
     started = time.monotonic()
     assert names(list(stream)) == ["error"]
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < PATIENCE_S
 
 
 async def test_async_cancel_in_a_pause(backend: Loopback) -> None:
-    stream = async_model(backend).stream("refuse", retry=Retry(base_delay_s=30, jitter=lambda: 1.0))
+    stream = async_model(backend).stream("refuse", retry=Retry(base_delay_s=600, jitter=lambda: 1.0))
     asyncio.get_running_loop().call_later(0.1, stream.cancel)
     assert names([event async for event in stream]) == ["error"]
 
@@ -246,7 +249,7 @@ async def test_async_cancel_in_a_pause(backend: Loopback) -> None:
 def test_a_text_iterator_that_is_left_closes_its_stream(backend: Loopback) -> None:
     for _ in sync_model(backend).stream("hang").text():
         break
-    backend.wait_until(lambda: backend.open == 0)
+    wait_until(lambda: backend.open == 0)
 
 
 def test_an_interrupted_reader_closes_its_stream(backend: Loopback) -> None:
@@ -286,11 +289,11 @@ async def test_an_async_stream_is_iterated_once(backend: Loopback) -> None:
 def test_two_threads_on_one_stream(backend: Loopback) -> None:
     with sync_model(backend).stream("late") as stream, concurrent.futures.ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(next, stream, None)
-        time.sleep(0.05)
+        wait_until(lambda: backend.requests)
         with pytest.raises(strom.StreamMisuse, match="Two readers"):
             next(stream)
         stream.cancel()
-        assert isinstance(waiting.result(5), strom.StreamError)
+        assert isinstance(waiting.result(PATIENCE_S), strom.StreamError)
 
 
 async def test_two_tasks_on_one_stream(backend: Loopback) -> None:
@@ -408,25 +411,26 @@ def test_progress_bar(backend: Loopback, capsys: pytest.CaptureFixture[str]) -> 
 
 async def test_async_cancel_ends_running_tools(backend: Loopback) -> None:
     async def slow(a: int) -> None:
-        await asyncio.sleep(60)
+        asyncio.get_running_loop().call_later(0.02, stream.cancel)
+        await asyncio.sleep(2 * PATIENCE_S)
 
     stream = async_model(backend).stream("go", tools=[strom.tool(name="f")(slow)])
-    asyncio.get_running_loop().call_later(0.1, stream.cancel)
     assert names([event async for event in stream]) == ["tool_call", "error"]
 
 
 async def test_cancelling_the_reader_ends_running_tools(backend: Loopback) -> None:
-    ended = asyncio.Event()
+    began, ended = asyncio.Event(), asyncio.Event()
 
     async def slow(a: int) -> None:
+        began.set()
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(2 * PATIENCE_S)
         finally:
             ended.set()
 
     stream = async_model(backend).stream("go", tools=[strom.tool(name="f")(slow)])
     task = asyncio.create_task(stream.reply())
-    await asyncio.sleep(0.1)
+    await began.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strom.core.events import (
@@ -72,7 +72,6 @@ def test_other_events_are_not_held_while_a_call_waits() -> None:
     assert sequencer.feed([Finished("length")]) == [Finished("length")]
 
 
-@settings(deadline=None)  # shared machines stall
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=40))
 def test_any_interleaving_keeps_every_fragment_and_the_order(steps: list[tuple[int, bool]]) -> None:
     events: list[Event] = [Started()]

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strom.core.events import ArgumentsDelta, Block, BlockEnded, BlockStarted, Event, TextDelta
@@ -91,7 +91,6 @@ def test_a_custom_call_is_unwrapped_in_place() -> None:
     assert rest[1:] == [ArgumentsDelta(1, '{"in'), BlockEnded(1)]
 
 
-@settings(deadline=None)  # shared machines stall
 @given(st.text(), st.integers(1, 9), st.booleans())
 def test_any_text_survives_any_cut(text: str, size: int, ascii_only: bool) -> None:
     wrapped = json.dumps({"input": text}, ensure_ascii=ascii_only)

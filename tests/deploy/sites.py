@@ -15,6 +15,8 @@ from types import TracebackType
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 WRAP = """\
 daemon off; worker_processes 2; pid {folder}/nginx.pid; error_log {folder}/error.log warn; {user}
@@ -100,13 +102,13 @@ class Site:
 
     def check(self) -> str:
         """What `nginx -t` says; fails if it finds a fault."""
-        done = subprocess.run([*self._command, "-t"], capture_output=True, text=True, check=False, timeout=20)
+        done = subprocess.run([*self._command, "-t"], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         assert done.returncode == 0, done.stderr
         return done.stderr
 
     def __enter__(self) -> Site:
         self._process = subprocess.Popen(self._command, start_new_session=True)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             assert self._process.poll() is None, (self._folder / "error.log").read_text()
             assert time.monotonic() < deadline, "nginx does not answer"
@@ -123,7 +125,7 @@ class Site:
         assert self._process is not None
         self._process.terminate()
         try:
-            self._process.wait(10)
+            self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(5)
+            self._process.wait(PATIENCE_S)

@@ -23,6 +23,7 @@ from strom.config.settings import Overrides, Settings
 from strom.supervisor import LATE_S
 from strom.telemetry import families
 from strom.telemetry.families import Family
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -226,5 +227,7 @@ def test_the_unit_is_valid(tmp_path: Path) -> None:
     if (program := shutil.which("systemd-analyze")) is not None:
         unit = tmp_path / "strom.service"
         unit.write_text(text.replace("/opt/strom/bin/strom", "/bin/true"))
-        done = subprocess.run([program, "verify", str(unit)], capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(
+            [program, "verify", str(unit)], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        )
         assert done.returncode == 0, done.stderr

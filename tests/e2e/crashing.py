@@ -23,6 +23,7 @@ from strom.stores.options import StoreOptions
 from strom.stores.records import RecordFilter
 from strom.stores.table import open_reader, open_store
 from tests.e2e.processes import Gateway, Upstream, ask, gateway, upstream
+from tests.patience import PATIENCE_S, wait_until
 
 CLIENTS = 16
 _NUMBERS = itertools.count()
@@ -48,10 +49,10 @@ class Load:
 
     def stop(self) -> None:
         self._ended.set()
-        self._thread.join(15)
+        self._thread.join(2 * PATIENCE_S)
 
     async def _run(self) -> None:
-        async with httpx.AsyncClient(timeout=5) as client:
+        async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
             await asyncio.gather(*(self._ask_on(client) for _ in range(CLIENTS)))
 
     async def _ask_on(self, client: httpx.AsyncClient) -> None:
@@ -92,7 +93,7 @@ def kill_worker(folder: Path, after_s: float) -> Outcome:
         _wait_for_another(running, worker)
         load.stop()
         running.signal(signal.SIGTERM)
-        running.wait(20)
+        running.wait()
         seen = asked_models(backend)
     return outcome(url, seen)
 
@@ -133,19 +134,11 @@ def workers(running: Gateway) -> list[int]:
 
 def _wait_for_calls(backend: Upstream) -> None:
     """However slow the machine is, there is something to lose."""
-    deadline = time.monotonic() + 20
-    while len(backend.requests) < CLIENTS:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: len(backend.requests) >= CLIENTS)
 
 
 def _wait_for_another(running: Gateway, dead: int) -> None:
-    deadline = time.monotonic() + 15
-    while time.monotonic() < deadline:
-        time.sleep(0.3)
-        if len(workers(running)) == 2 and dead not in workers(running):
-            return
-    raise AssertionError(running.log.read_text())
+    wait_until(lambda: len(workers(running)) == 2 and dead not in workers(running), told=running.log.read_text)
 
 
 def _address(backend: Upstream) -> str:

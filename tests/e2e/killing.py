@@ -22,6 +22,7 @@ import httpx
 from tests.e2e.crashing import all_records
 from tests.e2e.processes import Upstream, ask
 from tests.e2e.replicas import KEYS, Replica, Services, Stage
+from tests.patience import PATIENCE_S
 
 CLIENTS = 12
 BUCKET = 30
@@ -55,7 +56,7 @@ class Load:
         self._thread.join(20)
 
     async def _run(self) -> None:
-        async with httpx.AsyncClient(timeout=20) as client:
+        async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
             await asyncio.gather(*(self._ask_on(client) for _ in range(CLIENTS)))
 
     async def _ask_on(self, client: httpx.AsyncClient) -> None:
@@ -127,7 +128,7 @@ def judge(load: Load, killed: str, at: float, upstream: Upstream, store_url: str
 def recorded(upstream: Upstream, store_url: str) -> tuple[int, int]:
     """Calls that the upstream saw and calls marked as lost; asserts that all are in the records and none still runs."""
     seen = {json.loads(body)["model"] for head, body in upstream.requests if head.startswith("POST")}
-    until = time.monotonic() + 15
+    until = time.monotonic() + PATIENCE_S
     while True:
         records = {record.model_requested: record for record in all_records(store_url)}
         missing = seen - set(records)
@@ -161,18 +162,18 @@ def fill_narrow_key(stage: Stage, executor: list[threading.Thread], count: int) 
                 with lock:
                     begun[answer.headers["x-served-by"] if answer.status_code == 200 else str(answer.status_code)] += 1
                 began = True
-                ready.wait(20)
+                ready.wait(PATIENCE_S)
                 for _ in pieces:
                     pass
         except httpx.HTTPError:
             if not began:
-                ready.wait(20)
+                ready.wait(PATIENCE_S)
 
     threads = [threading.Thread(target=hold, daemon=True) for _ in range(count)]
     executor.extend(threads)
     for thread in threads:
         thread.start()
-    ready.wait(20)
+    ready.wait(PATIENCE_S)
     return begun
 
 

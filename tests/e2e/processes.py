@@ -22,6 +22,8 @@ from typing import Any
 
 import httpx
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 ORDER = re.compile(r"(n|gap|end|refuse)=(\S+)")
 
@@ -37,7 +39,7 @@ class Upstream:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        self._ready.wait(5)
+        self._ready.wait(PATIENCE_S)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -54,7 +56,7 @@ class Upstream:
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(PATIENCE_S)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -173,13 +175,13 @@ class Gateway:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def wait(self, timeout_s: float = 10) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
         return self.process.wait(timeout_s)
 
     def end(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(5)
+        self.process.wait(PATIENCE_S)
         if self.process.stdout is not None:
             self.process.stdout.close()
         self._stderr.close()

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.deploy.sites import ROOT, Site
+from tests.patience import PATIENCE_S
 
 _NUMBERS = itertools.count()
 CONFIG = """
@@ -114,13 +115,13 @@ def _make_namespace(name: str) -> Host:
         f"-n {name} link set {theirs} up",
         f"-n {name} link set lo up",
     ):
-        subprocess.run(["ip", *line.split()], check=True, capture_output=True, timeout=10)
+        subprocess.run(["ip", *line.split()], check=True, capture_output=True, timeout=PATIENCE_S)
     return Host(address, hub, ("ip", "netns", "exec", name))
 
 
 def _clear(line: str) -> None:
     with suppress(OSError):  # no such program: then nothing was made
-        subprocess.run(["ip", *line.split()], check=False, capture_output=True, timeout=10)
+        subprocess.run(["ip", *line.split()], check=False, capture_output=True, timeout=PATIENCE_S)
 
 
 class Relay:
@@ -142,7 +143,7 @@ class Relay:
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(PATIENCE_S)
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
@@ -225,7 +226,7 @@ class Replica:
         for pid in (own, *map(int, children)):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(PATIENCE_S)
 
     def end(self) -> None:
         if self.process is None:
@@ -233,7 +234,7 @@ class Replica:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(20)
+                self.process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 self.kill()
         if self.process.stdout is not None:

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from strom.telemetry.families import FAMILIES
 from tests.e2e.processes import ROOT, ask, gateway, upstream
+from tests.patience import PATIENCE_S
 
 DASHBOARD = ROOT / "deploy/grafana/strom.json"
 ALERTS = ROOT / "deploy/prometheus/alerts.yml"
@@ -56,9 +57,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The names of all samples and families of a gateway that has answered."""
     folder = tmp_path_factory.mktemp("shown")
     with upstream() as behind, gateway(folder, "--backend", f"http://127.0.0.1:{behind.port}") as running:
-        httpx.post(running.url + "/v1/chat/completions", json=ask("n=3 hello"))
-        httpx.post(running.url + "/v1/chat/completions", json=ask("refuse=500 hello"))
-        text = httpx.get(running.url + "/metrics").text
+        httpx.post(running.url + "/v1/chat/completions", json=ask("n=3 hello"), timeout=PATIENCE_S)
+        httpx.post(running.url + "/v1/chat/completions", json=ask("refuse=500 hello"), timeout=PATIENCE_S)
+        text = httpx.get(running.url + "/metrics", timeout=PATIENCE_S).text
     families = list(text_string_to_metric_families(text))
     samples = {sample.name for family in families for sample in family.samples}
     return samples | {family.name + ("_total" if family.type == "counter" else "") for family in families}

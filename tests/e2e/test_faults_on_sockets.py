@@ -24,6 +24,7 @@ from strom.upstreams.timeouts import Timeouts
 from strom.upstreams.upstream import Upstream
 from tests.e2e.cuts import FRONTS, REQUESTS, signals_of
 from tests.gateway.rig import PATHS, Records
+from tests.patience import until
 from tests.recordings import recordings_root
 
 MAX_FRAME_BYTES = 65_536
@@ -47,9 +48,7 @@ async def call(front: str, faults: str, case: str = "vllm/echo_tools_stream") ->
         body = json.dumps({**REQUESTS[front], "stream": True}).encode()
         exchange = MemoryExchange("POST", PATHS[front], body=body)
         gateway.handle_call(exchange, CODECS[front])
-        async with asyncio.timeout(10):
-            while not records.all:  # noqa: ASYNC110 - the exchange has no event for a test
-                await asyncio.sleep(0.005)
+        await until(lambda: records.all)
         services.lingering.close()
         client.close()
         await asyncio.sleep(0.05)

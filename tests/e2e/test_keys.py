@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,13 +15,22 @@ from strom.stores.keys import KeyScopes
 from strom.stores.table import open_key_store
 from tests.e2e.processes import upstream
 from tests.e2e.test_limits import serve
+from tests.patience import PATIENCE_S
 
 
 async def statuses(url: str, key: str, count: int = 12) -> set[int]:
     """Of a request that is bad, as only those learn who are admitted. Over many connections: every worker answers some."""
-    async with httpx.AsyncClient(timeout=20, limits=httpx.Limits(max_keepalive_connections=0)) as client:
+    async with httpx.AsyncClient(timeout=PATIENCE_S, limits=httpx.Limits(max_keepalive_connections=0)) as client:
         asked = [client.post(f"{url}/v1/embeddings", json={}, headers={"x-api-key": key}) for _ in range(count)]
         return {answer.status_code for answer in await asyncio.gather(*asked)}
+
+
+async def all_answer(status: int, url: str, key: str) -> None:
+    """In time; a busy machine has more of it."""
+    await asyncio.sleep(TAKES_EFFECT_S - 1)
+    end = time.monotonic() + PATIENCE_S
+    while await statuses(url, key) != {status}:
+        assert time.monotonic() < end
 
 
 async def test_a_key_is_known_and_revoked_everywhere_within_seconds(tmp_path: Path) -> None:
@@ -29,11 +39,9 @@ async def test_a_key_is_known_and_revoked_everywhere_within_seconds(tmp_path: Pa
         store = open_key_store(f"sqlite:///{tmp_path / 'strom.db'}")
         maker = KeyMaker(store)
         made = maker.create("ci", KeyScopes())
-        await asyncio.sleep(TAKES_EFFECT_S)
-        assert await statuses(served.url, made.secret) == {400}
+        await all_answer(400, served.url, made.secret)
         maker.revoke("ci")
-        await asyncio.sleep(TAKES_EFFECT_S)
-        assert await statuses(served.url, made.secret) == {401}
+        await all_answer(401, served.url, made.secret)
         store.close()
     assert not holding(tmp_path, made.secret.rpartition("-")[2].encode())
 

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.e2e.processes import Gateway, Upstream, ask, gateway, upstream
+from tests.patience import PATIENCE_S
 from tests.services import RedisServer
 
 LIMIT = 60
@@ -56,7 +57,7 @@ async def load(urls: list[str], calls: int, text: str = "n=1") -> Counter[int]:
     statuses: Counter[int] = Counter()
     turns = asyncio.Semaphore(24)
 
-    async with httpx.AsyncClient(timeout=20, limits=httpx.Limits(max_keepalive_connections=0)) as client:
+    async with httpx.AsyncClient(timeout=PATIENCE_S, limits=httpx.Limits(max_keepalive_connections=0)) as client:
 
         async def call(number: int) -> None:
             async with turns:
@@ -103,7 +104,7 @@ async def test_redis_stopped_in_the_middle(tmp_path: Path, redis_server: RedisSe
         assert before == {200: 20}
         if on_failure == "closed":
             assert set(during) == {503}
-            async with httpx.AsyncClient() as client:
+            async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
                 answer = await client.post(f"{served.url}/v1/messages", json=ask("n=1"), headers={"x-api-key": KEY})
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
             assert answer.json()["type"] == "error"
@@ -111,7 +112,7 @@ async def test_redis_stopped_in_the_middle(tmp_path: Path, redis_server: RedisSe
             assert set(during) == {200, 429}
             assert LIMIT // 2 <= during[200] <= LIMIT // 2 + flowed_back
         redis_server.start()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while (await load([served.url], 1))[200] == 0:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.1)

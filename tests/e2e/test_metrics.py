@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.processes import Gateway, Upstream, ask, gateway, upstream
+from tests.patience import PATIENCE_S, wait_until
 
 CHAT = "/v1/chat/completions"
 CLIENT_KEY = "client-key-0123456789abcdef"
@@ -51,13 +51,15 @@ def total(text: str, name: str, **labels: str) -> float:
 
 def metrics(running: Gateway) -> str:
     """Over a connection of its own: any worker may answer."""
-    response = httpx.get(running.url + "/metrics")
+    response = httpx.get(running.url + "/metrics", timeout=PATIENCE_S)
     assert response.status_code == 200
     return response.text
 
 
 def call(running: Gateway, text: str) -> None:
-    httpx.post(running.url + CHAT, json=ask(text), headers={"authorization": f"Bearer {CLIENT_KEY}"}, timeout=20)
+    httpx.post(
+        running.url + CHAT, json=ask(text), headers={"authorization": f"Bearer {CLIENT_KEY}"}, timeout=PATIENCE_S
+    )
 
 
 def workers(running: Gateway) -> list[int]:
@@ -75,10 +77,7 @@ def test_any_worker_tells_of_all_and_a_killed_one_is_not_forgotten(behind: Upstr
         assert {total(metrics(running), "strom_calls_total", status="completed") for _ in range(6)} == {12}
         before = total(metrics(running), "strom_tokens_total", kind="output")
         os.kill(workers(running)[0], signal.SIGKILL)
-        until = time.monotonic() + 10
-        while total(metrics_or_nothing(running), "strom_workers") != 2:
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        wait_until(lambda: total(metrics_or_nothing(running), "strom_workers") == 2)
         for _ in range(6):
             text = metrics(running)
             assert total(text, "strom_calls_total", status="completed") == 12
@@ -105,7 +104,12 @@ def test_no_text_and_no_key_in_access_log_and_metrics(form: str, behind: Upstrea
     with gateway(tmp_path, "--config", str(file), CLIENT_KEY=CLIENT_KEY, PROVIDER_KEY=PROVIDER_KEY) as running:
         for orders in ("n=2", "n=2 end=error", "n=1 end=cut", "refuse=400", "refuse=401", "refuse=500"):
             call(running, f"{orders} {SECRET}")
-        assert httpx.post(running.url + CHAT, json=ask(SECRET), headers={"x-api-key": "wrong"}).status_code == 401
+        assert (
+            httpx.post(
+                running.url + CHAT, json=ask(SECRET), headers={"x-api-key": "wrong"}, timeout=PATIENCE_S
+            ).status_code
+            == 401
+        )
         text = metrics(running)
         running.signal(signal.SIGTERM)
         assert running.wait() == 0
@@ -135,8 +139,8 @@ def test_who_may_read_metrics_elsewhere(
     file.write_text(CONFIG.format(port=behind.port, server=server, admin=str(admin).lower()))
     with gateway(tmp_path, "--config", str(file), CLIENT_KEY=CLIENT_KEY, PROVIDER_KEY=PROVIDER_KEY) as running:
         url = running.url.replace("0.0.0.0", "127.0.0.1") + "/metrics"
-        without = httpx.get(url).status_code
-        having = httpx.get(url, headers={"authorization": f"Bearer {CLIENT_KEY}"}).status_code
+        without = httpx.get(url, timeout=PATIENCE_S).status_code
+        having = httpx.get(url, headers={"authorization": f"Bearer {CLIENT_KEY}"}, timeout=PATIENCE_S).status_code
     assert (without, having) == statuses
 
 
@@ -169,6 +173,6 @@ def test_limits_and_health_are_shown(behind: Upstream, tmp_path: Path) -> None:
 def test_openmetrics_is_negotiated(behind: Upstream, tmp_path: Path) -> None:
     with gateway(tmp_path, "--backend", f"http://127.0.0.1:{behind.port}") as running:
         wanted = {"accept": "application/openmetrics-text;version=1.0.0;q=0.9, text/plain;q=0.1"}
-        response = httpx.get(running.url + "/metrics", headers=wanted)
+        response = httpx.get(running.url + "/metrics", headers=wanted, timeout=PATIENCE_S)
     assert response.headers["content-type"].startswith("application/openmetrics-text")
     assert response.text.endswith("# EOF\n")

@@ -20,6 +20,7 @@ import pytest
 
 from tests.e2e.processes import ROOT, Gateway, ask, gateway, upstream
 from tests.e2e.schemathesis_formats import POLICY
+from tests.patience import PATIENCE_S
 
 KEY = "boss-0123456789abcdef"
 DOCUMENT = "/platform/v1/openapi.json"
@@ -61,8 +62,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         (folder / "strom.toml").write_text(CONFIG.replace("PORT", str(behind.port)))
         with gateway(folder, "--config", "strom.toml", BOSS=KEY) as found:
             for order in ("end=proof", "end=error", "end=cut", "refuse=500"):
-                httpx.post(found.url + "/v1/chat/completions", json=ask(f"n=2 {order}"), headers=bearer(), timeout=20)
-            httpx.post(found.url + "/v1/chat/completions", json={"model": "none"}, headers=bearer())
+                httpx.post(
+                    found.url + "/v1/chat/completions", json=ask(f"n=2 {order}"), headers=bearer(), timeout=PATIENCE_S
+                )
+            httpx.post(found.url + "/v1/chat/completions", json={"model": "none"}, headers=bearer(), timeout=PATIENCE_S)
             yield found
 
 
@@ -73,7 +76,7 @@ def bearer() -> dict[str, str]:
 def examine(running: Gateway, folder: Path, *options: str) -> str:
     """What Schemathesis says; it found nothing."""
     document = folder / "openapi.json"
-    document.write_bytes(httpx.get(running.url + DOCUMENT, headers=bearer()).content)
+    document.write_bytes(httpx.get(running.url + DOCUMENT, headers=bearer(), timeout=PATIENCE_S).content)
     environment = {**os.environ, "SCHEMATHESIS_HOOKS": "tests.e2e.schemathesis_formats", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", RUN, "run", str(document), "--url", running.url, "--seed", "1", "--checks", "all"]
     shown = subprocess.run(
@@ -93,9 +96,9 @@ def test_it_finds_nothing_with_an_admin_key(running: Gateway, tmp_path: Path) ->
 
 def test_it_finds_nothing_without_a_key(running: Gateway, tmp_path: Path) -> None:
     keys = running.url + "/platform/v1/keys?limit=1000"
-    before = httpx.get(keys, headers=bearer()).json()
+    before = httpx.get(keys, headers=bearer(), timeout=PATIENCE_S).json()
     examine(running, tmp_path, "--max-examples", "3", "--phases", "fuzzing")
-    assert httpx.get(keys, headers=bearer()).json() == before
+    assert httpx.get(keys, headers=bearer(), timeout=PATIENCE_S).json() == before
 
 
 def test_a_body_beyond_the_limit_is_a_problem(running: Gateway) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from tests.e2e.processes import Gateway, Upstream, gateway, upstream
+from tests.patience import PATIENCE_S, wait_until
 
 
 def replica(folder: Path, backend: Upstream, url: str) -> Any:
@@ -18,14 +18,14 @@ def replica(folder: Path, backend: Upstream, url: str) -> Any:
 
 
 def post(running: Gateway, text: str, **more: Any) -> dict[str, Any]:
-    answer = httpx.post(f"{running.url}/v1/responses", json={"model": "m", "input": text, **more}, timeout=20)
+    answer = httpx.post(f"{running.url}/v1/responses", json={"model": "m", "input": text, **more}, timeout=PATIENCE_S)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
 
 
 def get(running: Gateway, path: str) -> httpx.Response:
-    return httpx.get(f"{running.url}{path}", timeout=20)
+    return httpx.get(f"{running.url}{path}", timeout=PATIENCE_S)
 
 
 def test_replicas_share_responses_background_events_and_records(postgres_database: str, tmp_path: Path) -> None:
@@ -39,13 +39,10 @@ def test_replicas_share_responses_background_events_and_records(postgres_databas
         assert "response.completed" in events
         assert get(second, f"/v1/responses/{made['id']}").json()["status"] == "completed"
         went_on = post(second, "n=1", previous_response_id=made["id"], background=True)
-        deadline = time.monotonic() + 15
-        while get(first, f"/v1/responses/{went_on['id']}").json()["status"] != "completed":
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(lambda: get(first, f"/v1/responses/{went_on['id']}").json()["status"] == "completed")
         assert b"n=3 gap=0.05" in backend.requests[-1][1]  # the conversation came along
-        time.sleep(0.5)
         for running in (first, second):
+            wait_until(lambda running=running: len(running.traces()) >= 2)  # type: ignore[misc]
             assert len(running.traces()) == 2
             usage = get(running, "/platform/v1/usage?by=model").json()["data"]
             assert [(row["model"], row["calls"]) for row in usage] == [("real", 2)]

@@ -20,6 +20,7 @@ import pytest
 
 from strom import AsyncModel, Model
 from tests.e2e.processes import ask, gateway, upstream
+from tests.patience import PATIENCE_S
 from tools import resume_test
 from tools.resume_backend import Backend, texts
 
@@ -108,6 +109,7 @@ def test_a_worker_that_is_killed_takes_its_streams_with_it(tmp_path: Path) -> No
             f"{running.url}/v1/chat/completions",
             json=ask("n=500 gap=0.05"),
             headers={"x-strom-resumable": "1"},
+            timeout=PATIENCE_S,
         ) as answer:
             stream_id = answer.headers["x-strom-stream-id"]
             next(answer.iter_raw())
@@ -116,7 +118,7 @@ def test_a_worker_that_is_killed_takes_its_streams_with_it(tmp_path: Path) -> No
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx.TransportError):
-                found = httpx.get(f"{running.url}/v1/streams/{stream_id}", timeout=10)
+                found = httpx.get(f"{running.url}/v1/streams/{stream_id}", timeout=PATIENCE_S)
                 assert (found.status_code, found.json()["error"]["code"]) == (404, "stream_not_found")
                 return
             time.sleep(0.1)

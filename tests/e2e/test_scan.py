@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 from tests.e2e.processes import ROOT, Gateway, ask, gateway, upstream
+from tests.patience import PATIENCE_S
 
 ADMIN, WRONG, BEHIND = "adminkey-5up3rs3cret-01", "wrongkey-5up3rs3cret-02", "upstream-5up3rs3cret-03"
 TEXT = "PROMPTSENTINEL"
@@ -63,7 +64,7 @@ class Scan:
         self.seen: dict[str, bytes] = {}
         self.secrets = [ADMIN, WRONG, BEHIND]
         self._running = running
-        self._client = httpx.Client(base_url=running.url, timeout=20)
+        self._client = httpx.Client(base_url=running.url, timeout=PATIENCE_S)
 
     def ask(self, method: str, path: str, key: str = ADMIN, **more: Any) -> httpx.Response:
         answer = self._client.request(method, path, headers={"authorization": f"Bearer {key}"}, **more)
@@ -110,7 +111,7 @@ def test_no_secret_anywhere_and_no_text_beyond_its_call(tmp_path: Path) -> None:
             call_everything(scan)
             secrets = ask_everything(scan)
             running.signal(signal.SIGTERM)
-            assert running.wait(20) == 0
+            assert running.wait() == 0
         assert any(BEHIND in head for head, _ in behind.requests)
         assert not any(key in head or key.encode() in body for head, body in behind.requests for key in secrets[:2])
     kept = {

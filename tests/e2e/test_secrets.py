@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.e2e.processes import ask, gateway, upstream
+from tests.patience import PATIENCE_S
 
 CLIENT_KEY = "client-key-0123456789abcdef"
 WRONG_KEY = "wrong-key-0123456789abcdef"
@@ -39,11 +40,15 @@ def test_no_key_and_no_text_is_left_anywhere(protocol: str, tmp_path: Path) -> N
         arguments = ["--config", str(file), "--log-level", "debug"]
         with gateway(tmp_path, *arguments, CLIENT_KEY=CLIENT_KEY, PROVIDER_KEY=PROVIDER_KEY) as running:
             answers = [call(running.url, path, f"{SECRET} {order}") for path in PATHS for order in ORDERS]
-            refused = httpx.post(running.url + PATHS[0], json=ask(SECRET), headers={"x-api-key": WRONG_KEY})
+            refused = httpx.post(
+                running.url + PATHS[0], json=ask(SECRET), headers={"x-api-key": WRONG_KEY}, timeout=PATIENCE_S
+            )
             assert refused.status_code == 401
             headers = {"authorization": f"Bearer {CLIENT_KEY}"}
-            traces = httpx.get(running.url + "/platform/v1/traces?limit=500", headers=headers).content
-            assert httpx.get(running.url + "/platform/v1/traces").status_code == 401
+            traces = httpx.get(
+                running.url + "/platform/v1/traces?limit=500", headers=headers, timeout=PATIENCE_S
+            ).content
+            assert httpx.get(running.url + "/platform/v1/traces", timeout=PATIENCE_S).status_code == 401
             running.signal(signal.SIGTERM)
             assert running.wait() == 0
         check_sent(behind.requests)
@@ -64,7 +69,7 @@ def call(url: str, path: str, text: str) -> bytes:
         body = {"model": "m", "stream": True, "input": text, "store": False}
     elif path.endswith("count_tokens"):
         del body["stream"]
-    answer = httpx.post(url + path, json=body, headers=headers, timeout=20)
+    answer = httpx.post(url + path, json=body, headers=headers, timeout=PATIENCE_S)
     return answer.content + repr(answer.headers.raw).encode()
 
 

@@ -13,6 +13,7 @@ import pytest
 from strom.stores.table import dialect_of
 from strom.stores.urls import parse_store_url
 from tests.e2e.processes import Gateway, ask, gateway, upstream
+from tests.patience import PATIENCE_S
 from tests.services import PASSWORD
 
 CLIENT_KEY = "client-key-0123456789abcdef"
@@ -73,14 +74,16 @@ def use(running: Gateway) -> dict[str, str]:
     """Calls that store, that fail, that come with a wrong key; a key made; the operator's pages."""
     text = ""
     headers = {"authorization": f"Bearer {CLIENT_KEY}"}
-    with httpx.Client(base_url=running.url, headers=headers, timeout=20) as client:
+    with httpx.Client(base_url=running.url, headers=headers, timeout=PATIENCE_S) as client:
         made = client.post("/platform/v1/keys", json={"name": "keyed"}).json()
         for order in ("n=2 end=proof", "n=2 end=error", "n=1 end=cut", "refuse=500"):
             body: dict[str, Any] = {"model": "m", "input": f"{SENTINEL} {order}", "stream": True}
             text += client.post("/v1/responses", json=body).text
             text += client.post("/v1/responses", json={**body, "background": True}).text
             text += client.post("/v1/chat/completions", json=ask(f"{SENTINEL} {order}")).text
-        text += httpx.post(f"{running.url}/v1/messages", json=ask(SENTINEL), headers={"x-api-key": WRONG_KEY}).text
+        text += httpx.post(
+            f"{running.url}/v1/messages", json=ask(SENTINEL), headers={"x-api-key": WRONG_KEY}, timeout=PATIENCE_S
+        ).text
         for page in ("traces", "usage", "keys", "endpoints"):
             text += client.get(f"/platform/v1/{page}").text
     return {"text": text, "managed": secret_of(made)}

@@ -7,13 +7,14 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.e2e.processes import Gateway, Upstream, ask, gateway, upstream
+from tests.patience import PATIENCE_S, wait_until
 
 CHAT = "/v1/chat/completions"
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are found through /proc")
@@ -23,13 +24,6 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="ch
 def behind() -> Iterator[Upstream]:
     with upstream() as running:
         yield running
-
-
-def eventually(holds: Callable[[], object], seconds: float = 15) -> None:
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until, "did not come about in time"
-        time.sleep(0.02)
 
 
 def children(running: Gateway) -> set[int]:
@@ -68,7 +62,7 @@ class Knocking:
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
-                with socket.create_connection(self._address, timeout=10) as knock:
+                with socket.create_connection(self._address, timeout=PATIENCE_S) as knock:
                     knock.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
                     if b"200" not in knock.recv(1000):
                         self.failed.append("no answer")
@@ -80,24 +74,24 @@ class Knocking:
     def stop(self) -> None:
         self._ended.set()
         for thread in self._threads:
-            thread.join(15)
+            thread.join(PATIENCE_S)
 
 
 def test_workers_are_exchanged_without_a_refused_connection_or_a_cut_stream(behind: Upstream, tmp_path: Path) -> None:
     file = File(tmp_path, behind.port)
     with gateway(tmp_path, "--config", str(file.path)) as running:
-        eventually(lambda: len(children(running)) == 2)
+        wait_until(lambda: len(children(running)) == 2)
         before, body = children(running), b""
         knocking = Knocking(running.url)
-        with httpx.stream("POST", running.url + CHAT, json=ask("n=40 gap=0.1"), timeout=30) as response:
+        with httpx.stream("POST", running.url + CHAT, json=ask("n=40 gap=0.1"), timeout=PATIENCE_S) as response:
             for piece in response.iter_raw():
                 if not body:
                     file.say("keep_alive_s = 7")
                     running.signal(signal.SIGHUP)
                 body += piece
-        eventually(lambda: "Every worker was replaced" in running.log.read_text())
+        wait_until(lambda: "Every worker was replaced" in running.log.read_text())
         assert body.rstrip().endswith(b"data: [DONE]")  # 4 s, while a stop of the whole would have cut after one
-        eventually(lambda: len(children(running)) == 2 and not children(running) & before)
+        wait_until(lambda: len(children(running)) == 2 and not children(running) & before)
         knocking.stop()
         assert not knocking.failed
         assert knocking.answered > 50
@@ -110,36 +104,36 @@ def test_workers_are_exchanged_without_a_refused_connection_or_a_cut_stream(behi
 def test_a_worker_started_later_has_the_settings_that_hold_now(behind: Upstream, tmp_path: Path) -> None:
     file = File(tmp_path, behind.port)
     with gateway(tmp_path, "--config", str(file.path)) as running:
-        eventually(lambda: len(children(running)) == 2)
+        wait_until(lambda: len(children(running)) == 2)
         before = children(running)
         file.say(provider="q")
         running.signal(signal.SIGHUP)
-        eventually(lambda: running.log.read_text().count("Configuration reloaded") == 2)
+        wait_until(lambda: running.log.read_text().count("Configuration reloaded") == 2)
         assert children(running) == before  # nothing in it needs new processes
         for pid in before:
             os.kill(pid, signal.SIGKILL)
-        eventually(lambda: len(children(running)) == 2 and not children(running) & before)
+        wait_until(lambda: len(children(running)) == 2 and not children(running) & before)
         for _ in range(6):
-            assert b'"provider":"q"' in httpx.post(running.url + CHAT, json=ask("x"), timeout=20).content
+            assert b'"provider":"q"' in httpx.post(running.url + CHAT, json=ask("x"), timeout=PATIENCE_S).content
         file.say("prot = 1")
         running.signal(signal.SIGHUP)
-        eventually(lambda: "was refused, the old one stays" in running.log.read_text())
+        wait_until(lambda: "was refused, the old one stays" in running.log.read_text())
         assert running.log.read_text().count("was refused") == 1  # said by one for all
 
 
 def test_settings_with_which_no_worker_starts_are_refused(behind: Upstream, tmp_path: Path) -> None:
     file = File(tmp_path, behind.port)
     with gateway(tmp_path, "--config", str(file.path)) as running:
-        eventually(lambda: len(children(running)) == 2)
+        wait_until(lambda: len(children(running)) == 2)
         before = children(running)
         file.say(store='journal_dir = "/proc/none"')
         running.signal(signal.SIGHUP)
-        eventually(lambda: "it was refused, the old one stays" in running.log.read_text())
+        wait_until(lambda: "it was refused, the old one stays" in running.log.read_text())
         assert "/proc/none" in running.log.read_text()
         assert children(running) == before
         os.kill(min(before), signal.SIGKILL)  # its successor gets the old settings
-        eventually(lambda: len(children(running)) == 2 and min(before) not in children(running))
-        assert httpx.post(running.url + CHAT, json=ask("x"), timeout=20).status_code == 200
+        wait_until(lambda: len(children(running)) == 2 and min(before) not in children(running))
+        assert httpx.post(running.url + CHAT, json=ask("x"), timeout=PATIENCE_S).status_code == 200
 
 
 def test_a_store_that_went_away_does_not_end_the_workers_that_serve(behind: Upstream, tmp_path: Path) -> None:
@@ -147,20 +141,20 @@ def test_a_store_that_went_away_does_not_end_the_workers_that_serve(behind: Upst
     file = File(tmp_path, behind.port)
     file.say(store=f'journal_dir = "{journal}"')
     with gateway(tmp_path, "--config", str(file.path)) as running:
-        eventually(lambda: len(children(running)) == 2 and len(list(journal.rglob("*.calls"))) == 4)
+        wait_until(lambda: len(children(running)) == 2 and len(list(journal.rglob("*.calls"))) == 4)
         for _ in range(4):  # they serve: before that, a worker that cannot start ends everything
-            assert httpx.post(running.url + CHAT, json=ask("x"), timeout=20).status_code == 200
+            assert httpx.post(running.url + CHAT, json=ask("x"), timeout=PATIENCE_S).status_code == 200
         journal.rename(away)
         journal.write_text("no folder")
         before = children(running)
         os.kill(min(before), signal.SIGKILL)
-        eventually(lambda: "ended with code 3; starting another" in running.log.read_text())
+        wait_until(lambda: "ended with code 3; starting another" in running.log.read_text())
         assert max(before) in children(running)
         journal.unlink()
         away.rename(journal)
-        eventually(lambda: len(children(running)) == 2)
+        wait_until(lambda: len(children(running)) == 2)
         for _ in range(4):
-            assert httpx.post(running.url + CHAT, json=ask("x"), timeout=20).status_code == 200
+            assert httpx.post(running.url + CHAT, json=ask("x"), timeout=PATIENCE_S).status_code == 200
         running.signal(signal.SIGTERM)
         assert running.wait() == 0
 
@@ -169,10 +163,10 @@ def test_a_worker_that_does_not_end_is_killed(behind: Upstream, tmp_path: Path) 
     with gateway(
         tmp_path, "--backend", f"http://127.0.0.1:{behind.port}", "--workers", "2", STROM_SHUTDOWN_GRACE_S="0.2"
     ) as running:
-        eventually(lambda: len(children(running)) == 2)
+        wait_until(lambda: len(children(running)) == 2)
         os.kill(min(children(running)), signal.SIGSTOP)
         running.signal(signal.SIGTERM)
-        assert running.wait(20) == 1
+        assert running.wait() == 1
         assert "did not end in time" in running.log.read_text()
 
 
@@ -181,11 +175,11 @@ def test_systemd_is_told(behind: Upstream, tmp_path: Path, workers: str) -> None
     file = File(tmp_path, behind.port)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
         heard.bind(str(tmp_path / "notify"))
-        heard.settimeout(20)
+        heard.settimeout(PATIENCE_S)
         arguments = ("--config", str(file.path), "--workers", workers)
         with gateway(tmp_path, *arguments, NOTIFY_SOCKET=str(tmp_path / "notify")) as running:
             assert heard.recv(100) == b"READY=1"
-            assert httpx.get(running.url + "/healthz").status_code == 200
+            assert httpx.get(running.url + "/healthz", timeout=PATIENCE_S).status_code == 200
             running.signal(signal.SIGHUP)
             reloading, now = heard.recv(100).split(b"\n")
             assert reloading == b"RELOADING=1"

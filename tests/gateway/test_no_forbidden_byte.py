@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strom.core.access import KeySettings, PolicySettings
@@ -222,7 +222,7 @@ def test_policies_are_named_by_codecs() -> None:
     assert set(PROTOCOLS) == set(CODECS)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250)
 @given(worlds(), STEPS)
 def test_no_forbidden_endpoint_ever_receives_a_byte(world: tuple[Any, ...], steps: list[Any]) -> None:
     places, _, policies, own, wanted = world

@@ -11,7 +11,7 @@ import asyncio
 import json
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strom.core.access import PolicySettings
@@ -142,7 +142,7 @@ async def live(world: tuple[Any, ...], steps: list[tuple[str, bool]]) -> Field:
 def test_no_forbidden_endpoint_goes_on_with_an_answer() -> None:
     continued: list[str] = []
 
-    @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=200)
     @given(worlds(), STEPS)
     def holds(world: tuple[Any, ...], steps: list[tuple[str, bool]]) -> None:
         places, _, policies, own, wanted = world

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 import subprocess
@@ -22,6 +21,7 @@ import strom
 import strom.otel
 from tests.client.loopback import Loopback
 from tests.client.rig import Answer, Rig, call, calls_answer, content, refused, text_answer
+from tests.patience import until, wait_until
 
 SECRETS = ("secret question", "secret answer", "secret result", "secret argument")
 
@@ -268,7 +268,7 @@ def test_the_span_of_a_dropped_stream_ends(backend: Loopback) -> None:
     next(stream)
     del stream
     gc.collect()
-    backend.wait_until(lambda: len(stage.finished()) == 1)
+    wait_until(lambda: len(stage.finished()) == 1)
     span, attributes = stage.one()
     assert attributes["strom.status"] == "left"
     assert attributes["strom.first_token_kind"] == "content"
@@ -281,7 +281,7 @@ async def test_the_span_of_a_dropped_async_stream_ends(backend: Loopback) -> Non
     await anext(stream)
     del stream
     gc.collect()
-    await asyncio.sleep(0.01)
+    await until(stage.finished)
     assert stage.one()[1]["strom.status"] == "left"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -13,6 +12,7 @@ from strom.policies.key_making import KeyMaker
 from strom.policies.managed_keys import ManagedKeys
 from strom.stores.keys import KeyScopes
 from strom.stores.keys_memory import MemoryKeys
+from tests.patience import wait_until
 
 
 class Failing(MemoryKeys):
@@ -22,13 +22,6 @@ class Failing(MemoryKeys):
         if self.failing:
             raise GatewayError("no store")
         return super().version()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def admitted(ring: KeyRing, secret: str) -> bool:
@@ -45,13 +38,13 @@ def test_what_another_process_changes_is_seen_in_time_and_a_failing_store_change
     ring = KeyRing((), required=True, managed=managed)
     maker = KeyMaker(store)
     made = maker.create("ci", KeyScopes())
-    until(lambda: admitted(ring, made.secret))
+    wait_until(lambda: admitted(ring, made.secret))
     store.failing = True
     maker.revoke("ci")
     time.sleep(0.1)
     assert admitted(ring, made.secret)
     store.failing = False
-    until(lambda: not admitted(ring, made.secret))
+    wait_until(lambda: not admitted(ring, made.secret))
     managed.close()
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
 from strom.replay.recording import Asked, Ending, Head, Piece, Recording
+from tests.patience import PATIENCE_S
+
+QUIET_S = 0.1
 
 FRAMES = (
     b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n',
@@ -47,22 +51,40 @@ def request_bytes(path: str = CHAT, body: Any = None, *, method: str = "POST", e
     return f"{method} {path} HTTP/1.1\r\nhost: h\r\n{extra}content-length: {len(data)}\r\n\r\n".encode() + data
 
 
-async def exchange(port: int, *requests: bytes, patience_s: float = 5.0) -> tuple[bytes, str]:
-    """What the server sent, and how it stopped: eof, reset, or open (nothing more came)."""
+async def exchange(port: int, *requests: bytes) -> tuple[bytes, str]:
+    """What the server sent, and how it stopped: eof or reset. The last request asks it to close."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"".join(requests))
+    last = requests[-1]
+    if b"\r\nconnection: close\r\n" not in last:
+        last = last.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1)
+    writer.write(b"".join(requests[:-1]) + last)
     got = b""
     try:
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(PATIENCE_S):
             while data := await reader.read(65_536):
                 got += data
         return got, "eof"
-    except TimeoutError:
-        return got, "open"
     except ConnectionResetError:
         return got, "reset"
     finally:
         writer.close()
+
+
+async def hear_stall(port: int, request: bytes, last: bytes) -> bytes:
+    """What came up to `last`, and in the silence after it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    got = b""
+    async with asyncio.timeout(PATIENCE_S):
+        while last not in got:
+            data = await reader.read(65_536)
+            assert data, got
+            got += data
+    with contextlib.suppress(TimeoutError):
+        got += await asyncio.wait_for(reader.read(65_536), QUIET_S)
+    assert not reader.at_eof()
+    writer.close()
+    return got
 
 
 def unchunk(message: bytes) -> tuple[bytes, bool]:

@@ -13,7 +13,8 @@ import pytest
 
 from strom.replay import BadFault, Played, ReplayOptions, ReplayServer
 from strom.replay.recording import Recording
-from tests.replay.recordings import BODY, CHAT, FRAMES, exchange, request_bytes, stream, unchunk, whole
+from tests.patience import PATIENCE_S, until
+from tests.replay.recordings import BODY, CHAT, FRAMES, exchange, hear_stall, request_bytes, stream, unchunk, whole
 from tests.transport.loops import on_both_loops
 
 FAST = ReplayOptions(speed=None, loop=True)
@@ -48,7 +49,7 @@ async def test_cuts(how: str, seen: str) -> None:
     async with server() as replay:
         got, ended = await exchange(replay.port, faulty(f"cut@100={how}"))
         assert (unchunk(got), ended) == ((BODY[:100], False), seen)
-        assert unchunk((await exchange(replay.port, request_bytes(), patience_s=0.2))[0]) == (BODY, True)
+        assert unchunk((await exchange(replay.port, request_bytes()))[0]) == (BODY, True)
 
 
 async def test_half_closed_means_that_the_server_still_listens() -> None:
@@ -56,7 +57,6 @@ async def test_half_closed_means_that_the_server_still_listens() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", replay.port)
         writer.write(faulty("cut@1t=half"))
         await reader.read()
-        await asyncio.sleep(0.02)
         assert replay.open_connections == 1
         writer.close()
         await writer.wait_closed()
@@ -64,16 +64,15 @@ async def test_half_closed_means_that_the_server_still_listens() -> None:
 
 async def test_a_stall_keeps_the_connection_and_sends_nothing() -> None:
     async with server() as replay:
-        got, ended = await exchange(replay.port, faulty("stall@1t"), patience_s=0.2)
-        assert ended == "open"
+        got = await hear_stall(replay.port, faulty("stall@1t"), FRAMES[1])
         assert unchunk(got) == (FRAMES[0] + FRAMES[1], False)
-        got, _ = await exchange(replay.port, faulty("stall@1t=0.05"), patience_s=0.3)
+        got, _ = await exchange(replay.port, faulty("stall@1t=0.05"))
         assert unchunk(got) == (BODY, True)
 
 
 async def test_a_trickle_comes_in_single_bytes() -> None:
     async with server() as replay:
-        got, _ = await exchange(replay.port, faulty("trickle"), patience_s=0.5)
+        got, _ = await exchange(replay.port, faulty("trickle"))
     assert unchunk(got) == (BODY, True)
     assert got.count(b"\r\n1\r\n") == len(BODY)
 
@@ -82,7 +81,7 @@ async def test_garbage_is_the_same_in_every_run_with_one_seed() -> None:
     bodies = []
     for seed in (1, 1, 2):
         async with server(seed=seed) as replay:
-            got, _ = await exchange(replay.port, faulty("garbage@20=8"), patience_s=0.2)
+            got, _ = await exchange(replay.port, faulty("garbage@20=8"))
             bodies.append(unchunk(got)[0])
     assert bodies[0] == bodies[1] != bodies[2]
     assert {len(body) for body in bodies} == {len(BODY) + 8}
@@ -90,7 +89,7 @@ async def test_garbage_is_the_same_in_every_run_with_one_seed() -> None:
 
 async def test_gzip() -> None:
     async with server() as replay:
-        got, _ = await exchange(replay.port, faulty("gzip"), patience_s=0.2)
+        got, _ = await exchange(replay.port, faulty("gzip"))
     assert b"content-encoding: gzip\r\n" in got
     assert gzip.decompress(unchunk(got)[0]) == BODY
 
@@ -106,8 +105,8 @@ async def test_gzip() -> None:
 async def test_statuses_in_the_protocol_of_the_path(path: str, error: dict[str, Any]) -> None:
     async with server() as replay:
         spec = "x-strom-fault: status=429; retry-after=3\r\n"
-        got, _ = await exchange(replay.port, request_bytes(path, extra=spec), patience_s=0.2)
-        plain, _ = await exchange(replay.port, faulty("status=529"), patience_s=0.2)
+        got, _ = await exchange(replay.port, request_bytes(path, extra=spec))
+        plain, _ = await exchange(replay.port, faulty("status=529"))
     assert got.startswith(b"HTTP/1.1 429 Too Many Requests\r\n")
     assert b"\r\nretry-after: 3\r\n" in got
     shown = json.dumps(json.loads(got.partition(b"\r\n\r\n")[2])).replace("A fault on request: status 429.", "")
@@ -118,7 +117,7 @@ async def test_statuses_in_the_protocol_of_the_path(path: str, error: dict[str, 
 
 async def test_a_page_of_html() -> None:
     async with server() as replay:
-        got, _ = await exchange(replay.port, faulty("html=503"), patience_s=0.2)
+        got, _ = await exchange(replay.port, faulty("html=503"))
     assert got.startswith(b"HTTP/1.1 503 ")
     assert b"content-type: text/html" in got
     assert b"<h1>503</h1>" in got
@@ -128,9 +127,9 @@ async def test_a_slow_head_and_recorded_time() -> None:
     async with server(speed=1.0) as replay:
         begun = time.monotonic()
         await exchange(replay.port, request_bytes(extra="connection: close\r\n"))
-        assert 0.05 <= time.monotonic() - begun < 1
+        assert 0.05 <= time.monotonic() - begun < PATIENCE_S / 2
         begun = time.monotonic()
-        await exchange(replay.port, faulty("slow-head=0.1; status=500"), patience_s=0.2)
+        await exchange(replay.port, faulty("slow-head=0.1; status=500"))
         assert time.monotonic() - begun >= 0.1
 
 
@@ -144,13 +143,13 @@ async def test_a_refused_tls_handshake() -> None:
 
 async def test_flapping_strikes_every_kth_request() -> None:
     async with server(faults=("every=2", "status=500")) as replay:
-        await exchange(replay.port, *[request_bytes()] * 4, patience_s=0.3)
+        await exchange(replay.port, *[request_bytes()] * 4)
         assert [played.status for played in replay.played] == [200, 500, 200, 500]
 
 
 async def test_a_request_s_own_faults_replace_the_server_s_and_may_stand_in_the_query() -> None:
     async with server(faults="status=500") as replay:
-        got, _ = await exchange(replay.port, request_bytes(f"{CHAT}?beta=true&x-strom-fault=cut%405"), patience_s=0.2)
+        got, _ = await exchange(replay.port, request_bytes(f"{CHAT}?beta=true&x-strom-fault=cut%405"))
         assert unchunk(got) == (BODY[:5], False)
         assert replay.played[0].asked.target == f"{CHAT}?beta=true"
 
@@ -158,7 +157,7 @@ async def test_a_request_s_own_faults_replace_the_server_s_and_may_stand_in_the_
 @pytest.mark.parametrize("spec", ["frob", "tls"])
 async def test_a_fault_that_cannot_be_is_a_400(spec: str) -> None:
     async with server() as replay:
-        got, _ = await exchange(replay.port, faulty(spec), patience_s=0.2)
+        got, _ = await exchange(replay.port, faulty(spec))
     assert got.startswith(b"HTTP/1.1 400 ")
     assert spec.encode() in got
 
@@ -170,9 +169,9 @@ def test_a_server_is_not_made_with_a_fault_that_cannot_be() -> None:
 
 async def test_what_is_not_recorded_is_said() -> None:
     async with server(loop=False) as replay:
-        other, _ = await exchange(replay.port, request_bytes("/v1/nope"), patience_s=0.2)
+        other, _ = await exchange(replay.port, request_bytes("/v1/nope"))
         fresh = request_bytes(body={"model": "other"})
-        _, second = [await exchange(replay.port, fresh, patience_s=0.2) for _ in range(2)]
+        _, second = [await exchange(replay.port, fresh) for _ in range(2)]
     assert other.startswith(b"HTTP/1.1 404 ")
     assert b"No recording of POST /v1/nope; there are: POST /v1/chat/completions." in other
     assert second[0].startswith(b"HTTP/1.1 503 ")
@@ -195,8 +194,8 @@ async def test_what_is_not_recorded_is_said() -> None:
 )
 async def test_small_questions_are_answered(path: str, extra: str, shown: str) -> None:
     async with server() as replay:
-        got, _ = await exchange(replay.port, request_bytes(path, method="GET", extra=extra), patience_s=0.2)
-        head, _ = await exchange(replay.port, request_bytes(path, method="HEAD", extra=extra), patience_s=0.2)
+        got, _ = await exchange(replay.port, request_bytes(path, method="GET", extra=extra))
+        head, _ = await exchange(replay.port, request_bytes(path, method="HEAD", extra=extra))
         assert not replay.played, "only calls are counted"
     assert shown in got.decode()
     assert head == got.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
@@ -205,7 +204,7 @@ async def test_small_questions_are_answered(path: str, extra: str, shown: str) -
 async def test_a_recorded_list_of_models_is_preferred() -> None:
     recorded = whole("mine", path="/v1/models")
     async with server(Recording(recorded.asked.__class__("GET", "/v1/models"), *recorded_parts(recorded))) as replay:
-        got, _ = await exchange(replay.port, request_bytes("/v1/models", method="GET", body={}), patience_s=0.2)
+        got, _ = await exchange(replay.port, request_bytes("/v1/models", method="GET", body={}))
     assert b'{"text": "mine"}' in got
 
 
@@ -231,10 +230,8 @@ async def test_played_is_told_and_close_cuts_what_is_open() -> None:
 async def test_a_client_that_leaves_ends_its_answer() -> None:
     async with server(faults="stall@1t") as replay:
         before = len(asyncio.all_tasks())
-        await exchange(replay.port, request_bytes(), patience_s=0.1)
-        await asyncio.sleep(0.05)
-        assert replay.open_connections == 0
-        assert len(asyncio.all_tasks()) == before
+        await hear_stall(replay.port, request_bytes(), FRAMES[1])
+        await until(lambda: replay.open_connections == 0 and len(asyncio.all_tasks()) == before)
 
 
 async def test_a_client_that_reads_slowly_is_waited_for() -> None:
@@ -257,5 +254,5 @@ async def test_what_is_no_request_is_cut(sent: bytes) -> None:
 
 async def test_a_client_may_wait_for_continue() -> None:
     async with server() as replay:
-        got, _ = await exchange(replay.port, request_bytes(extra="expect: 100-continue\r\n"), patience_s=0.2)
+        got, _ = await exchange(replay.port, request_bytes(extra="expect: 100-continue\r\n"))
     assert got.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n")

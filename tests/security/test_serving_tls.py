@@ -9,13 +9,13 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
 import trustme
 
 from tests.e2e.processes import Gateway, ask, gateway, upstream
+from tests.patience import PATIENCE_S, wait_until
 
 AUTHORITY = trustme.CA()
 
@@ -37,18 +37,22 @@ def trusting() -> ssl.SSLContext:
 
 def names_at(url: str) -> set[str]:
     port = int(url.rpartition(":")[2])
-    raw = socket.create_connection(("127.0.0.1", port), 5)
+    raw = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
     with trusting().wrap_socket(raw, server_hostname="localhost") as wrapped:
         found = wrapped.getpeercert()
     assert found is not None
     return {str(entry[1]) for entry in found["subjectAltName"]}
 
 
+def healthy(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=PATIENCE_S).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
 def wait_for_word(running: Gateway, word: str, times: int = 1) -> str:
-    until = time.monotonic() + 5
-    while running.log.read_text().count(word) < times:
-        assert time.monotonic() < until, running.log.read_text()
-        time.sleep(0.02)
+    wait_until(lambda: running.log.read_text().count(word) >= times, told=running.log.read_text)
     return running.log.read_text()
 
 
@@ -58,7 +62,7 @@ def test_a_stream_over_tls_and_a_new_certificate(tmp_path: Path) -> None:
         backend = ["--backend", f"http://127.0.0.1:{behind.port}", "--workers", str(workers)]
         with gateway(tmp_path, *backend, *flags, STROM_STORE_URL="memory://") as running:
             assert running.url.startswith("https://127.0.0.1:")
-            with httpx.Client(verify=trusting()) as client:
+            with httpx.Client(verify=trusting(), timeout=PATIENCE_S) as client:
                 with client.stream("POST", f"{running.url}/v1/chat/completions", json=ask("n=3 hi")) as answer:
                     assert answer.status_code == 200
                     assert b"".join(answer.iter_raw()).rstrip().endswith(b"data: [DONE]")
@@ -102,7 +106,7 @@ def test_operators_have_a_port_of_their_own(tmp_path: Path) -> None:
         asked = {f"{running.url}/platform/v1/traces": 404, f"{running.url}/metrics": 404}
         asked |= {f"{found[1]}/platform/v1/traces": 200, f"{found[1]}/v1/models": 404}
         # Each on a connection of its own, so that each of the workers answers some.
-        with httpx.Client(headers={"connection": "close"}) as client:
+        with httpx.Client(headers={"connection": "close"}, timeout=PATIENCE_S) as client:
             for _ in range(8):
                 assert {url: client.get(url).status_code for url in asked} == asked
         running.signal(signal.SIGTERM)
@@ -128,9 +132,8 @@ def test_files_are_plentiful_enough_or_it_is_said(tmp_path: Path) -> None:
         assert told.startswith(b"HTTP/1.1 503 ")
         for one in held:
             one.close()
-        time.sleep(0.1)
-        assert httpx.get(f"http://127.0.0.1:{place[1]}/healthz").status_code == 200
+        wait_until(lambda: healthy(place[1]))
     finally:
         running.terminate()
-        _, told_at_the_end = running.communicate(timeout=10)
+        _, told_at_the_end = running.communicate(timeout=PATIENCE_S)
     assert b"room for 72 connections" in told_at_the_end

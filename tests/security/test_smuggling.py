@@ -15,6 +15,7 @@ import pytest
 
 from strom.transport import Listener
 from strom.transport.types import Exchange
+from tests.patience import PATIENCE_S
 from tests.security.smuggling import HIDDEN, MESSAGES
 from tests.transport.loops import on_both_loops
 
@@ -70,9 +71,12 @@ async def serving() -> AsyncIterator[Server]:
 
 
 async def exchange(
-    streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], *pieces: bytes, half_close: bool
+    streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    *pieces: bytes,
+    half_close: bool = False,
+    patience_s: float = PATIENCE_S,
 ) -> bytes:
-    """What comes back until the end, or until nothing more comes."""
+    """What comes back until the end, or for so long."""
     reader, writer = streams
     got = b""
     with contextlib.suppress(ConnectionError, TimeoutError):
@@ -83,7 +87,7 @@ async def exchange(
         if half_close:
             writer.write_eof()
         while True:
-            data = await asyncio.wait_for(reader.read(65_536), 5 if half_close else QUIET_S)
+            data = await asyncio.wait_for(reader.read(65_536), patience_s)
             if not data:
                 break
             got += data
@@ -146,13 +150,13 @@ async def nginx(folder: Path, port: int, *, buffering: str) -> AsyncIterator[str
     process = await asyncio.create_subprocess_exec(NGINX, *arguments)
     place = folder / "nginx.sock"
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while not place.exists():  # noqa: ASYNC110 - it tells nobody
                 await asyncio.sleep(0.02)
         yield str(place)
     finally:
         process.terminate()
-        await asyncio.wait_for(process.wait(), 5)
+        await asyncio.wait_for(process.wait(), PATIENCE_S)
 
 
 @pytest.mark.parametrize("buffering", ["on", "off"])
@@ -167,9 +171,9 @@ async def test_no_hidden_request_is_answered_behind_nginx(tmp_path: Path, buffer
 
         async def attack(number: int, name: str, message: bytes) -> None:
             async with gate:
-                await exchange(await asyncio.open_unix_connection(place), message, half_close=False)
+                await exchange(await asyncio.open_unix_connection(place), message, patience_s=QUIET_S)
                 probe = b"GET /probe-%d HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n" % number
-                got = await exchange(await asyncio.open_unix_connection(place), probe, half_close=False)
+                got = await exchange(await asyncio.open_unix_connection(place), probe)
                 assert b"GET /probe-%d" % number in got, (name, got)
 
         async with nginx(tmp_path, server.listener.port, buffering=buffering) as place:

@@ -13,6 +13,7 @@ from strom.app import Runtime
 from strom.config.load import load_settings
 from strom.config.settings import Overrides
 from strom.transport import Listener
+from tests.patience import PATIENCE_S
 from tests.transport.servers import Answer, Peer, peer
 
 CRLF = "\r\nx-injected: yes\r\n\r\n"
@@ -42,7 +43,7 @@ async def ask(it: Peer, message: bytes, folder: Path) -> bytes:
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(message)
-        got = await asyncio.wait_for(reader.read(), 5)
+        got = await asyncio.wait_for(reader.read(), PATIENCE_S)
         writer.close()
         return got
     finally:

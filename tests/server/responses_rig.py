@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ from strom.stores.memory_responses import MemoryResponses
 from strom.stores.responses import ResponseLimits, ResponseStore
 from strom.transport.memory import MemoryExchange, MemoryUpstream, Script
 from strom.upstreams.settings import ProviderSettings
+from tests.patience import until
 from tests.server.rig import ServerRig, provider
 
 PATH = "/v1/responses"
@@ -125,11 +125,7 @@ class ResponsesRig(ServerRig):
         return exchange
 
     async def until(self, condition: Callable[[], object]) -> None:
-        for _ in range(400):
-            if condition():
-                return
-            await asyncio.sleep(0.005)
-        raise AssertionError("it did not come about")
+        await until(condition)
 
     @property
     def upstream(self) -> MemoryUpstream:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ from strom.shared.streams import Elsewhere
 from strom.transport.memory import MemoryExchange, MemoryUpstream
 from strom.upstreams.settings import ProviderSettings
 from tests.gateway.rig import FakeClock
+from tests.patience import until
 from tests.server.rig import ServerRig, provider
 
 SSE = [(b"content-type", b"text/event-stream")]
@@ -79,11 +79,7 @@ class ResumableRig(ServerRig):
         return await self.open(path, (b"last-event-id", b"%d" % after), *headers)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        for _ in range(400):
-            if condition():
-                return
-            await asyncio.sleep(0.005)
-        raise AssertionError("it did not come about")
+        await until(condition)
 
     @property
     def upstream(self) -> MemoryUpstream:

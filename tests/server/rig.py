@@ -21,6 +21,7 @@ from strom.transport.memory import MemoryClient, MemoryExchange, Script
 from strom.transport.timers import LoopClock
 from strom.upstreams.settings import ModelSettings, ProviderSettings
 from strom.upstreams.upstream import Upstream
+from tests.patience import until
 
 JSON = [(b"content-type", b"application/json")]
 
@@ -60,11 +61,8 @@ class ServerRig:
         data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         exchange = MemoryExchange(method, path, headers=headers or [], body=data)
         self.app.handle(exchange)
-        for _ in range(200):
-            if exchange.state in ("finished", "aborted", "left"):
-                return exchange
-            await asyncio.sleep(0.005)
-        raise AssertionError(f"{method} {path} was not answered")
+        await until(lambda: exchange.state in ("finished", "aborted", "left"), told=lambda: f"{method} {path}")
+        return exchange
 
 
 def answer(exchange: MemoryExchange) -> Any:

@@ -11,6 +11,7 @@ import pytest
 from strom.transport.memory import MemoryExchange, Script
 from strom.transport.types import TransportFailure
 from strom.upstreams.settings import EndpointSettings, ModelSettings, Price
+from tests.patience import until
 from tests.server.rig import ServerRig, answer, json_script, provider
 
 OPENAI = {"object": "list", "model": "real", "data": [{"object": "embedding", "index": 0, "embedding": [0.5, -1.0]}],
@@ -103,15 +104,12 @@ async def test_failures_are_told_and_recorded(script: Script, status: int) -> No
 
 
 async def test_a_client_that_leaves_stops_the_backend() -> None:
-    import asyncio
-
     rig = ServerRig()
     exchange = MemoryExchange("POST", "/v1/embeddings", body=json.dumps(wish("/v1/embeddings")).encode())
     rig.app.handle(exchange)
-    await asyncio.sleep(0.01)
+    await until(lambda: rig.client.sent)
     exchange.disconnect()
-    await asyncio.sleep(0.01)
-    assert rig.client.sent[0].aborted
+    await until(lambda: rig.client.sent[0].aborted and rig.store.list().records)
     assert rig.store.list().records[0].status == "cancelled"
 
 

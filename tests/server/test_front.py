@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from strom.server.browsers import BrowserRules
 from strom.server.front import Front
 from strom.transport.memory import MemoryExchange
 from strom.transport.types import Refusal
+from tests.patience import until
 from tests.server.rig import ServerRig, answer, json_script
 
 OPEN = BrowserRules((), open_to_all=True, hosts=["127.0.0.1"])
@@ -21,11 +21,8 @@ async def ask(method: str, path: str, *headers: tuple[bytes, bytes], **where: An
     front = Front(rig.app, OPEN, admin_apart=where.get("apart", False))
     exchange = MemoryExchange(method, path, headers=headers, refusal=where.get("refusal"))
     (front.handle_admin if where.get("admin") else front.handle)(exchange)
-    for _ in range(100):
-        if exchange.state == "finished":
-            return exchange
-        await asyncio.sleep(0.005)
-    raise AssertionError("not answered")
+    await until(lambda: exchange.state == "finished")
+    return exchange
 
 
 @pytest.mark.parametrize("path", ["/platform/v1/endpoints", "/platform/v1/traces"])

@@ -9,6 +9,7 @@ from strom.core.access import KeySettings, PolicySettings
 from strom.gateway.board import Board
 from strom.transport.memory import Script
 from strom.upstreams.settings import EndpointSettings, ModelSettings, ProviderSettings
+from tests.patience import until
 from tests.server.rig import JSON, ServerRig, answer, json_script
 
 EU = PolicySettings("eu", regions=("eu-*",))
@@ -72,20 +73,26 @@ async def test_embeddings_go_on_as_calls_do_and_tell_the_board() -> None:
     assert [(each.attempts, each.faults, each.in_flight) for each in conditions] == [(1, 1, 0), (1, 0, 0)]
 
 
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 async def test_embeddings_wait_for_a_place() -> None:
     rig = ServerRig(providers=(HOME,), models=(model("m", "home", max_concurrent=1, queue=1),))
     body = {"model": "m", "input": "x"}
     first = asyncio.create_task(rig.ask("POST", "/v1/embeddings", body))
     second = asyncio.create_task(rig.ask("POST", "/v1/embeddings", body))
-    await asyncio.sleep(0.02)
+    await until(lambda: rig.client.sent)
+    await turns()
     assert len(rig.client.sent) == 1
     (row,) = answer(await rig.ask("GET", "/platform/v1/endpoints"))["data"]
     assert (row["queued"], row["max_concurrent"]) == (1, 1)
     full = await rig.ask("POST", "/v1/embeddings", body)
     assert (full.status, full.header_out(b"retry-after")) == (503, b"2")
     for number in range(2):
+        await until(lambda number=number: len(rig.client.sent) > number)  # type: ignore[misc]
         rig.client.sent[number].play(Script(200, JSON, ((json_script(VECTOR).reads[0]),)))
-        await asyncio.sleep(0.02)
     assert [(await each).status for each in (first, second)] == [200, 200]
 
 

@@ -117,7 +117,7 @@ async def test_a_slow_client_slows_down_its_source() -> None:
 async def test_a_client_that_leaves_is_gone_there_too() -> None:
     remote = Remote(STREAM)
     exchange = await opened(remote)
-    await asyncio.sleep(0.01)
+    await turns()
     exchange.disconnect()
     await turns()
     assert remote.left

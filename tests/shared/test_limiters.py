@@ -205,7 +205,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, requests=st.integers(1, 9), tokens=st.integers(1, 200), concurrent=st.integers(1, 4))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_it_admits_exactly_what_the_model_admits(
     make: Make, steps: list[tuple[str, int]], requests: int, tokens: int, concurrent: int
 ) -> None:

@@ -14,7 +14,8 @@ import pytest
 from strom.core.errors import GatewayError
 from strom.shared.limiter import Demand, Refusal, Scope
 from strom.shared.mapped import MappedLimiter, MappedTable
-from tests.shared.limiters import granted, one, refused
+from tests.patience import PATIENCE_S
+from tests.shared.limiters import ask, granted, one, refused
 
 
 def in_child(work: Callable[[], int]) -> int:
@@ -64,7 +65,7 @@ async def test_a_killed_process_gives_back_its_slots(tmp_path: Path) -> None:
         for _ in range(2):
             other.reserve(one(concurrent=2), lambda _: None)
         os.write(ready[1], b"x")
-        time.sleep(30)
+        time.sleep(2 * PATIENCE_S)
         return 0
 
     pid = in_child(hold)
@@ -72,9 +73,11 @@ async def test_a_killed_process_gives_back_its_slots(tmp_path: Path) -> None:
     assert (await refused(limiter, one(concurrent=2))).kind == "concurrent"
     os.kill(pid, signal.SIGKILL)
     code_of(pid)
-    await asyncio.sleep(1.1)  # it looks once a second
-    for _ in range(2):
-        await granted(limiter, one(concurrent=2))
+    end = time.monotonic() + PATIENCE_S
+    while isinstance(await ask(limiter, one(concurrent=2)), Refusal):  # it looks once a second
+        assert time.monotonic() < end
+        await asyncio.sleep(0.05)
+    await granted(limiter, one(concurrent=2))
     assert (await refused(limiter, one(concurrent=2))).kind == "concurrent"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +59,6 @@ async def read(worker: Worker, stream: KeptStream, after: int = 0) -> bytes:
     assert remote is not None
     assert remote.info == stream.info
     return b"".join([piece async for piece in remote.chunks()])
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    for _ in range(400):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come about")
 
 
 async def test_a_stream_is_read_from_any_frame_as_it_comes(workers: tuple[Worker, Worker]) -> None:

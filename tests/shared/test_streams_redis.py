@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from strom.core.errors import BadRequest, GatewayError, NotFound
 from strom.shared import streams_redis
 from strom.shared.streams import StreamInfo, StreamLost, new_home, new_id
 from strom.shared.streams_redis import RedisMirror, RedisStreams, connect, frames_key, info_key
+from tests.patience import PATIENCE_S, until
 from tests.services import RedisServer
 
 
@@ -53,14 +55,6 @@ async def read(replica: RedisStreams, stream_id: str, after: int = 0, owner: str
     stream = await replica.read(stream_id, owner, after)
     assert stream is not None
     return [piece async for piece in stream.chunks() if piece]
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    for _ in range(400):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come about")
 
 
 async def test_a_stream_is_read_from_any_frame(home: Home, replica: RedisStreams) -> None:
@@ -212,12 +206,12 @@ async def test_redis_comes_back(redis_server: RedisServer, monkeypatch: pytest.M
 
 
 async def until_found(replica: RedisStreams, stream_id: str) -> None:
-    for _ in range(100):
-        try:
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        with contextlib.suppress(GatewayError):
             if await replica.read(stream_id, "key", 0) is not None:
                 return
-        except GatewayError:
-            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)
     raise AssertionError("no copy came")
 
 

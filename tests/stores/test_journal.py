@@ -14,6 +14,7 @@ from strom.core.record import CallRecord
 from strom.stores.journal import CHUNK_SLOTS, LARGE_BYTES, SMALL_BYTES, SUFFIX, Journal, left_behind
 from strom.stores.recovery import LOST, settled
 from strom.stores.rows import encode
+from tests.patience import PATIENCE_S
 from tests.stores.kinds import sql_store, sqlite_url
 
 _DIES = """
@@ -158,7 +159,7 @@ def test_the_calls_of_a_living_process_are_left_alone(tmp_path: Path) -> None:
     store = sql_store(sqlite_url(path))
     assert store.list().records == []
     other.kill()
-    other.communicate(timeout=10)
+    other.communicate(timeout=PATIENCE_S)
     store.close()
     again = sql_store(sqlite_url(path))
     assert len(again.list().records) == 4

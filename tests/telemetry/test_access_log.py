@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +11,7 @@ from strom.core.record import CallRecord, RecordError, RecordUsage, Timing
 from strom.logs import REDACTOR, set_up_logging, write_lines
 from strom.telemetry import access_log
 from strom.telemetry.access_log import AccessLog, console_line, instant, json_line
+from tests.patience import wait_until
 from tests.telemetry.records import good
 
 
@@ -51,9 +51,7 @@ def test_lines_come_soon() -> None:
     sink = Sink()
     log = AccessLog(sink, "console")
     log.observe(good())
-    until = time.monotonic() + 5
-    while not sink.texts and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_until(lambda: sink.texts)
     assert len(sink.lines) == 1
     log.close()
 

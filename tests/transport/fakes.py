@@ -11,6 +11,7 @@ from strom.transport.exchange import NativeExchange
 from strom.transport.intake import Intake
 from strom.transport.server import ServerConnection
 from strom.transport.types import Exchange, Headers, ServerLimits, TransportFailure
+from tests.patience import PATIENCE_S
 
 
 class FakeTransport:
@@ -240,6 +241,6 @@ class Told:
         assert isinstance(self.outcome, TransportFailure), self.outcome
         return self.outcome
 
-    async def ended(self, patience_s: float = 5.0) -> None:
+    async def ended(self) -> None:
         """Waits for the end of a real exchange."""
-        await asyncio.wait_for(self._over.wait(), patience_s)
+        await asyncio.wait_for(self._over.wait(), PATIENCE_S)

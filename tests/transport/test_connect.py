@@ -12,6 +12,7 @@ import trustme
 from strom.transport.client import NativeClient
 from strom.transport.connect import Proxies
 from strom.transport.types import Origin, OutgoingRequest
+from tests.patience import PATIENCE_S
 from tests.transport.fakes import Told
 from tests.transport.loops import on_both_loops
 from tests.transport.servers import Answer, fixed, peer, tunnel
@@ -174,7 +175,7 @@ async def test_a_silent_proxy_times_out() -> None:
         client = NativeClient(environ={"https_proxy": f"http://127.0.0.1:{proxy.port}"})
         told = await send(client, Origin("https", "up.test", 443), timeout_s=0.1)
         assert told.failure.kind == "connect_timeout"
-        await asyncio.wait_for(proxy.ended.wait(), 2)
+        await asyncio.wait_for(proxy.ended.wait(), PATIENCE_S)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

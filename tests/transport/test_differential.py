@@ -129,13 +129,13 @@ def requests(draw: st.DrawFn) -> bytes:
     )
 
 
-@settings(max_examples=examples(250), deadline=None)
+@settings(max_examples=examples(250))
 @given(requests(), st.sampled_from([0, 1, 5]))
 def test_generated_requests(message: bytes, step: int) -> None:
     compare_requests(message + GET, step)
 
 
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(120))
 @given(st.sampled_from(HAND_WRITTEN[:4]), st.integers(0, 60), st.binary(max_size=3), st.sampled_from([0, 1]))
 def test_requests_with_bytes_changed(message: bytes, at: int, other: bytes, step: int) -> None:
     compare_requests(message[:at] + other + message[at + len(other) :], step)
@@ -196,7 +196,7 @@ def responses(draw: st.DrawFn) -> bytes:
     return b"".join([draw(status_line), *draw(st.lists(header, max_size=4)), draw(line_end), draw(body)])
 
 
-@settings(max_examples=examples(250), deadline=None)
+@settings(max_examples=examples(250))
 @given(responses(), st.sampled_from([0, 1, 5]))
 async def test_generated_responses(message: bytes, step: int) -> None:
     await compare_responses(message, step)

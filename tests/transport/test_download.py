@@ -11,6 +11,7 @@ import trustme
 from strom.transport.connect import ConnectError, TlsContexts
 from strom.transport.download import Downloaded, TooLong, download
 from strom.transport.types import Origin, OutgoingRequest
+from tests.patience import PATIENCE_S
 
 ASK = OutgoingRequest("GET", "/a", [(b"accept", b"image/png")])
 
@@ -47,7 +48,7 @@ async def ask(
         port = server.sockets[0].getsockname()[1]
         origin = Origin("https" if mine else "http", host, port)
         tls = _Trusting(mine) if mine is not None else TlsContexts()
-        found = await asyncio.wait_for(download(origin, "127.0.0.1", ASK, tls=tls, max_bytes=max_bytes), 5)
+        found = await asyncio.wait_for(download(origin, "127.0.0.1", ASK, tls=tls, max_bytes=max_bytes), PATIENCE_S)
         return found, heard[0]
 
 

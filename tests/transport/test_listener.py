@@ -14,6 +14,7 @@ import trustme
 
 from strom.transport import Listener, NativeClient
 from strom.transport.types import Exchange, Handler, Origin, OutgoingRequest, ServerLimits
+from tests.patience import PATIENCE_S
 from tests.transport.fakes import GET, Told, post, request
 from tests.transport.loops import on_both_loops
 
@@ -34,7 +35,7 @@ class Desk:
         self.came.set()
 
     async def one(self) -> Exchange:
-        await asyncio.wait_for(self.came.wait(), 5)
+        await asyncio.wait_for(self.came.wait(), PATIENCE_S)
         return self.exchanges[-1]
 
 
@@ -65,7 +66,7 @@ async def test_a_stream_end_to_end() -> None:
         assert listener.open_exchanges == 1
         exchange.start(200, [])
         exchange.write(b"one")
-        await asyncio.wait_for(told.began.wait(), 5)
+        await asyncio.wait_for(told.began.wait(), PATIENCE_S)
         assert told.body == b"one"
         exchange.finish(b"two")
         await told.ended()
@@ -99,7 +100,7 @@ async def test_leaving_is_noticed_at_once(phase: str, how: str) -> None:
             writer.transport.abort()
         else:
             writer.close()
-        await asyncio.wait_for(desk.left.wait(), 5)
+        await asyncio.wait_for(desk.left.wait(), PATIENCE_S)
         assert asyncio.get_running_loop().time() - began < 1.0
         assert exchange.closed
         exchange.write(b"to nobody")
@@ -112,7 +113,7 @@ async def test_a_client_that_goes_on_sending_reads_the_413() -> None:
     async with listening(Desk(), ServerLimits(max_body_bytes=1000)) as listener:
         reader, writer = await dial(listener)
         writer.write(post(b"x" * 20_000_000))
-        answer = await asyncio.wait_for(reader.read(), 10)
+        answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
         assert answer.startswith(b"HTTP/1.1 413 ")
         assert answer.endswith(b"body_too_large")
         writer.close()
@@ -153,7 +154,7 @@ async def test_a_client_that_does_not_read_is_not_buffered_for() -> None:
         assert paused.is_set()
         taker = asyncio.to_thread(lambda: [raw.recv(1_000_000) for _ in range(sent // 1_000_000 + 20) if sent])
         reading = asyncio.create_task(taker)
-        await asyncio.wait_for(resumed.wait(), 5)
+        await asyncio.wait_for(resumed.wait(), PATIENCE_S)
         exchange.abort()
         raw.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
@@ -171,7 +172,7 @@ async def test_abort_after_a_piece_delivers_the_piece_and_no_end() -> None:
         exchange.start(200, [])
         exchange.write(b"last words")
         exchange.abort()
-        answer = await asyncio.wait_for(reader.read(), 5)
+        answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
         assert answer.endswith(b"last words\r\n")
         writer.close()
 
@@ -185,10 +186,10 @@ async def test_abort_of_a_body_delimited_by_close_is_a_reset() -> None:
         exchange = await desk.one()
         exchange.start(200, [])
         exchange.write(b"some")
-        await asyncio.wait_for(reader.readuntil(b"some"), 5)
+        await asyncio.wait_for(reader.readuntil(b"some"), PATIENCE_S)
         exchange.abort()
         with pytest.raises(ConnectionResetError):
-            await asyncio.wait_for(reader.read(), 5)
+            await asyncio.wait_for(reader.read(), PATIENCE_S)
         writer.close()
 
 
@@ -204,13 +205,13 @@ async def test_draining() -> None:
         exchange.start(200, [])
         exchange.write(b"one")
         draining = asyncio.create_task(listener.drain(5))
-        assert await asyncio.wait_for(idle_reader.read(), 5) == b""
+        assert await asyncio.wait_for(idle_reader.read(), PATIENCE_S) == b""
         with pytest.raises(OSError, match=r".*"):
             await asyncio.open_connection("127.0.0.1", port)
         assert not draining.done()
         exchange.finish(b"two")
-        assert (await asyncio.wait_for(busy_reader.read(), 5)).endswith(b"two\r\n0\r\n\r\n")
-        await asyncio.wait_for(draining, 5)
+        assert (await asyncio.wait_for(busy_reader.read(), PATIENCE_S)).endswith(b"two\r\n0\r\n\r\n")
+        await asyncio.wait_for(draining, PATIENCE_S)
         assert listener.open_connections == 0
         idle_writer.close()
         busy_writer.close()
@@ -223,7 +224,7 @@ async def test_draining_cuts_after_the_grace() -> None:
         _, writer = await dial(listener)
         writer.write(GET)
         exchange = await desk.one()
-        await asyncio.wait_for(listener.drain(0.05), 5)
+        await asyncio.wait_for(listener.drain(0.05), PATIENCE_S)
         assert exchange.closed
         assert desk.left.is_set()
         assert listener.open_connections == 0
@@ -242,7 +243,7 @@ async def test_tls_and_shared_ports() -> None:
     await other.start("127.0.0.1", listener.port, ssl_context=server, reuse_port=True)
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, ssl=client, server_hostname="localhost")
     writer.write(request(b"GET / HTTP/1.1", b"Connection: close"))
-    assert (await asyncio.wait_for(reader.read(), 5)).endswith(b"ok")
+    assert (await asyncio.wait_for(reader.read(), PATIENCE_S)).endswith(b"ok")
     writer.close()
     await other.close()
     await listener.close()

@@ -9,6 +9,7 @@ import pytest
 
 from strom.transport import Listener
 from strom.transport.types import Exchange, ServerLimits
+from tests.patience import PATIENCE_S, until
 from tests.transport.fakes import GET, Wire, post, request
 from tests.transport.loops import on_both_loops
 
@@ -177,18 +178,18 @@ async def test_connections_are_bounded_and_recover(limits: ServerLimits) -> None
         held = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(3)]
         for reader, writer in held:
             writer.write(GET)
-            assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"ok"), 5)
+            assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"ok"), PATIENCE_S)
         for _ in range(400):
             reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
             writer.write(GET)
-            assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 503 ")
+            assert (await asyncio.wait_for(reader.read(), PATIENCE_S)).startswith(b"HTTP/1.1 503 ")
             writer.close()
         assert listener.open_connections == 3
         assert listener.turned_away == 400
         held[0][1].close()
-        await asyncio.sleep(0.05)
+        await until(lambda: listener.open_connections == 2)
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(GET)
-        assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"ok"), 5)
+        assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"ok"), PATIENCE_S)
         for _, open_one in [*held, (reader, writer)]:
             open_one.close()

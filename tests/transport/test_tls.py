@@ -13,6 +13,7 @@ import trustme
 
 from strom.transport import Listener
 from strom.transport.tls import ServerTls, TlsFault, TlsFiles
+from tests.patience import PATIENCE_S
 from tests.transport.fakes import GET
 from tests.transport.loops import on_both_loops
 
@@ -65,7 +66,7 @@ def names(writer: asyncio.StreamWriter) -> set[str]:
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(GET)
-    assert (await asyncio.wait_for(reader.readuntil(b"ok"), 5)).startswith(b"HTTP/1.1 200")
+    assert (await asyncio.wait_for(reader.readuntil(b"ok"), PATIENCE_S)).startswith(b"HTTP/1.1 200")
 
 
 @on_both_loops
@@ -137,7 +138,7 @@ async def test_who_speaks_no_tls_is_no_client(pair: Pair) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(GET)
         with contextlib.suppress(ConnectionError):
-            assert b"HTTP/1.1 200" not in await asyncio.wait_for(reader.read(), 5)
+            assert b"HTTP/1.1 200" not in await asyncio.wait_for(reader.read(), PATIENCE_S)
         writer.close()
 
 

@@ -11,6 +11,7 @@ from workflows.events import Event
 
 import strom
 from strom.workflow import Agent, AgentAnswered, TextDelta, ToolCalled, ToolReturned
+from tests.patience import until
 from tests.workflow.conftest import Stubborn
 
 
@@ -142,7 +143,7 @@ async def stop_at(agent: Agent, prompt: str, kind: type[Event]) -> str:
 
 async def test_a_cut_request_is_asked_anew(model: strom.AsyncModel, backend: Stubborn) -> None:
     snapshot = await stop_at(Agent(model), "hang", TextDelta)
-    await asyncio.to_thread(backend.wait_until, lambda: backend.open == 0)
+    await until(lambda: backend.open == 0)
     handler = Agent(model).resume(snapshot)
     first = await anext(handler.stream_events())
     assert isinstance(first, TextDelta)

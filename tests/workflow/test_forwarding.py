@@ -14,6 +14,7 @@ from workflows.events import Event, StartEvent, StopEvent
 import strom
 from strom.workflow import Answered, PartialValue, TextDelta, ThinkingDelta, ToolCalled, ToolReturned, answer, forward
 from strom.workflow.events import plain, published
+from tests.patience import PATIENCE_S, until
 from tests.workflow.conftest import Stubborn
 
 
@@ -52,7 +53,7 @@ async def test_deltas_reach_the_runs_stream_and_the_whole_is_its_stop_event(mode
 
 async def test_a_delta_leaves_before_the_answer_is_complete(model: strom.AsyncModel, backend: Stubborn) -> None:
     handler = Telling(model).run(prompt="hang")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         first = await anext(handler.stream_events())
     assert isinstance(first, TextDelta)
     assert first.text == "first"
@@ -66,7 +67,7 @@ async def test_cancelling_the_run_closes_the_upstream(model: strom.AsyncModel, b
     await handler.cancel_run()
     with pytest.raises(WorkflowCancelledByUser):
         await handler
-    await asyncio.to_thread(backend.wait_until, lambda: backend.open == 0)
+    await until(lambda: backend.open == 0)
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
@@ -103,7 +104,7 @@ async def test_a_failing_sink_closes_the_upstream(model: strom.AsyncModel, backe
 
     with pytest.raises(OSError, match="disk full"):
         await forward(model.stream("hang"), full)
-    await asyncio.to_thread(backend.wait_until, lambda: backend.open == 0)
+    await until(lambda: backend.open == 0)
 
 
 async def test_tools_that_the_library_runs_are_published(model: strom.AsyncModel) -> None:

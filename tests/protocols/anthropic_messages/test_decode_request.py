@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strom.core.errors import BadRequest
@@ -331,7 +331,6 @@ def test_what_is_no_json_object(body: bytes) -> None:
         CODEC.decode_request(body)
 
 
-@settings(deadline=None)  # shared machines stall
 @given(
     st.recursive(
         st.none() | st.text() | st.integers() | st.booleans(),

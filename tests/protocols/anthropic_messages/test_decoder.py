@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import chain, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strom.core.errors import (
@@ -440,7 +440,6 @@ RICH = b"".join(
 )
 
 
-@settings(deadline=None)  # shared machines stall
 @given(st.lists(st.integers(0, len(RICH)), max_size=30))
 def test_cuts_do_not_matter(cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(RICH)]
@@ -457,7 +456,6 @@ def test_byte_by_byte_and_with_other_line_ends() -> None:
     assert decode(b"\xef\xbb\xbf" + RICH) == decode(RICH)
 
 
-@settings(deadline=None)  # shared machines stall
 @given(
     st.lists(
         st.binary(max_size=60) | st.sampled_from(RICH.split(b"\n\n")).map(lambda part: part + b"\n\n"), max_size=20

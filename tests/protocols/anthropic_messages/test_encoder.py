@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strom.core.errors import ContextOverflow, Overloaded, ProviderError
@@ -297,7 +297,6 @@ def test_round_trip_through_the_decoder() -> None:
     ]
 
 
-@settings(deadline=None)  # shared machines stall
 @given(st.lists(st.text(min_size=1), min_size=1))
 def test_any_text_arrives(texts: list[str]) -> None:
     events: list[Event] = [

@@ -6,7 +6,7 @@ import json
 from itertools import chain, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strom.core.errors import (
@@ -58,7 +58,6 @@ def test_a_legal_stream_is_byte_exact() -> None:
     assert relay(*frames)[0] == b"".join(frames)
 
 
-@settings(deadline=None)  # shared machines stall
 @given(st.lists(st.integers(0, len(RICH)), max_size=30))
 def test_cuts_do_not_matter(cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(RICH)]
@@ -310,7 +309,6 @@ def test_reasoning_that_is_not_wanted(mode: str, kinds: list[str]) -> None:
     assert whole.text == ("a" if mode == "drop" else "<think>hmm</think>\n\na")
 
 
-@settings(deadline=None)  # shared machines stall
 @given(
     st.lists(
         st.binary(max_size=40) | st.sampled_from(RICH.split(b"\n\n")).map(lambda part: part + b"\n\n"), max_size=25
@@ -342,7 +340,6 @@ KNOWN = [
 ]
 
 
-@settings(deadline=None)  # shared machines stall
 @given(st.lists(st.sampled_from(KNOWN), max_size=12), st.sampled_from(["native", "drop", "text"]))
 def test_whatever_blocks_upstream_makes_the_client_reads_a_legal_stream(frames: list[bytes], mode: str) -> None:
     relayed = CODEC.relay(context(reasoning=mode), Quirks())

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strom.core.errors import IncompleteCompletion, InvalidStreamEvent, Overloaded, StromError
@@ -111,7 +111,6 @@ ODD: list[Any] = [[], [1], ["x"], [{}], [{"type": 1}]]
 ODD_REPLIES = [wire(content=value) for value in ODD]
 
 
-@settings(deadline=None)  # shared machines stall
 @given(st.binary(max_size=80) | st.sampled_from(ODD_REPLIES))
 def test_garbage_never_raises(body: bytes) -> None:
     events(body)

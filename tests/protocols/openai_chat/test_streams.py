@@ -143,7 +143,7 @@ def run(reads: list[bytes]) -> list[Event]:
 
 
 @given(st.lists(st.sampled_from(WORDS) | st.binary(max_size=20), max_size=12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_garbage_ends_in_one_terminal_event(reads: list[bytes]) -> None:
     events = run(reads)
     assert same(run([b"".join(reads)])) == same(events)
@@ -155,7 +155,7 @@ def test_garbage_ends_in_one_terminal_event(reads: list[bytes]) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_mutated_stream_ends_in_one_terminal_event(data: st.DataObject) -> None:
     body = bytearray(b"".join(GOOD))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -176,7 +176,7 @@ WHOLE = (
 
 
 @given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), max_size=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_mutated_reply_is_refused_or_relayed(changes: list[tuple[int, int]]) -> None:
     body = bytearray(WHOLE)
     for at, byte in changes:
@@ -188,7 +188,7 @@ def test_a_mutated_reply_is_refused_or_relayed(changes: list[tuple[int, int]]) -
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_garbage_bodies_do_no_harm(body: bytes) -> None:
     for events in (CODEC.decode_reply(body, Quirks()), CODEC.decode_reply(b'{"choices":' + body, Quirks())):
         assert isinstance(events[-1], Completed | Failed)

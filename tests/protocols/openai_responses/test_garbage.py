@@ -113,14 +113,14 @@ def check_relay(pieces: list[bytes]) -> None:
     assert isinstance(out, bytes)
 
 
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(50))
 @given(streams)
 def test_any_order_of_any_frames(pieces: list[bytes]) -> None:
     check_decoder(pieces)
     check_relay(pieces)
 
 
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(50))
 @given(
     st.lists(st.sampled_from(FRAMES), max_size=14),
     st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=5),
@@ -140,7 +140,7 @@ def test_any_mutation_at_any_cut(frames: list[bytes], changes: list[tuple[int, i
     ]
 
 
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(50))
 @given(json_values, st.binary(max_size=40))
 def test_any_body(value: Any, junk: bytes) -> None:
     for body in (
@@ -153,7 +153,7 @@ def test_any_body(value: Any, junk: bytes) -> None:
         assert isinstance(CODEC.decode_error(400, [], body), StromError)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(
     st.dictionaries(
         st.sampled_from(
