@@ -30,6 +30,8 @@ _CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 _QUIET = -1
 _PROMPT_CACHE_MIB = 64
 """llama.cpp's own default is 8 GiB of memory for earlier prompts."""
+_PING_S = 1
+"""After so long a silence llama.cpp sends a comment on a stream. Its listener closes no sooner; its own default is 30."""
 
 
 def is_installed() -> bool:
@@ -98,7 +100,7 @@ def _shut_in(params: Any, api_key: str) -> None:
     params.hostnames, params.port = ["127.0.0.1"], 0
     params.api_keys = [api_key]
     params.endpoint_slots = params.endpoint_metrics = params.endpoint_props = False
-    params.ui = False
+    params.ui, params.sse_ping_interval = False, _PING_S
     # An origin no page can have: an empty list would allow every one.
     params.cors_origins, params.cors_origins_explicit, params.cors_credentials = "http://127.0.0.1:0", True, False
     params.verbosity = _QUIET

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Mapping
 
 import msgspec
@@ -43,10 +44,12 @@ class Collector(msgspec.Struct, frozen=True):
 
     def close(self) -> None:
         """Send what has gathered; a collector that does not answer is not waited for longer than LAST_EXPORT_S."""
-        for provider in (self.tracers, self.meters):
-            closing = threading.Thread(target=provider.shutdown, daemon=True)
-            closing.start()
-            closing.join(LAST_EXPORT_S)
+        until = time.monotonic() + LAST_EXPORT_S
+        closing = [threading.Thread(target=each.shutdown, daemon=True) for each in (self.tracers, self.meters)]
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join(max(0.0, until - time.monotonic()))
 
 
 def connect(endpoint: str | None, environ: Mapping[str, str] = os.environ) -> Collector:
