@@ -27,7 +27,13 @@ def test_skipping(tmp_path: Path, ci: str, code: int) -> None:
     (tmp_path / "test_skipping.py").write_text(SKIPPING)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)],
-        env={**os.environ, "CI": ci, "PYTEST_ADDOPTS": "", "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={
+            **os.environ,
+            "CI": ci,
+            "PYTEST_ADDOPTS": "",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+        },
         cwd=tmp_path,
         capture_output=True,
         text=True,
