@@ -6,6 +6,7 @@ The careful way is had by holding the first byte back from the rest, since the q
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from strom.transport import whole
 from strom.transport.types import RequestHead, ServerLimits
-from strom.transport.whole import is_roomy, whole_request, whole_response
+from strom.transport.whole import is_roomy, streamed_response, whole_request, whole_response
 from tests.patience import assert_cpu_below
 from tests.transport.fakes import GET, Told, Wire, post, request
 from tests.transport.test_connection import RESPONSES, Upstream, response
@@ -24,6 +25,8 @@ from tests.transport.test_smuggling import BAD, OTHER
 PEER = "192.0.2.7"
 PLAIN = post(b"abc", b"X-Thing: \t a b\xff \t", b"Empty:", b"Connection: keep-alive")
 LENGTH = response(b"Content-Length: 5", b"X: y ", b"Connection: keep-alive", body=b"hello")
+STREAM_HEAD = response(b"X: y ", b"Transfer-Encoding:  chunked", b"Connection: keep-alive")
+STREAM_BODY = b"5\r\nhello\r\n", b"10\r\n0\r\n\r\n3\r\nabc\r\n\r\n\r\n", b"0\r\n\r\n"
 
 
 def outcome(message: bytes, *reads: bytes, limits: ServerLimits | None = None) -> tuple[object, ...]:
@@ -169,6 +172,49 @@ def test_quick_and_careful_agree_on_responses(first: bytes, lines: list[bytes], 
 @given(st.integers(0, len(LENGTH)), st.binary(max_size=2), st.integers(0, 2))
 def test_quick_and_careful_agree_on_changed_responses(at: int, other: bytes, dropped: int) -> None:
     agree_upstream(LENGTH[:at] + other + LENGTH[at + dropped :])
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.integers(0, len(STREAM_HEAD)), st.binary(max_size=2), st.integers(0, 2), st.integers(0, 3))
+def test_quick_and_careful_agree_on_changed_heads_of_streams(at: int, other: bytes, dropped: int, more: int) -> None:
+    agree_upstream(STREAM_HEAD[:at] + other + STREAM_HEAD[at + dropped :] + b"".join(STREAM_BODY[:more]))
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.integers(0, 40), st.binary(max_size=2), st.integers(0, 2), st.sets(st.integers(1, 40)))
+def test_quick_and_careful_agree_on_the_body_of_a_stream(at: int, other: bytes, dropped: int, cuts: set[int]) -> None:
+    def told(head: tuple[bytes, ...], places: set[int]) -> tuple[object, ...]:
+        up = Upstream()
+        for read in head:
+            up.feed(read)
+        for begin, end in pairwise([0, *sorted(place for place in places if place < len(wire)), len(wire)]):
+            up.feed(wire[begin:end])
+        pooled = up.connection in up.shelf, up.transport.is_closing()
+        up.end()
+        return up.told.body, up.told.outcome, pooled
+
+    whole = b"".join(STREAM_BODY)
+    wire = whole[:at] + other + whole[at + dropped :]
+    assert told((STREAM_HEAD,), cuts) == told((STREAM_HEAD[:1], STREAM_HEAD[1:]), cuts)
+
+
+def test_the_head_of_a_stream_is_taken() -> None:
+    taken = streamed_response(STREAM_HEAD + STREAM_BODY[0])
+    assert taken is not None
+    assert taken.headers == [(b"x", b"y"), (b"transfer-encoding", b"chunked"), (b"connection", b"keep-alive")]
+    assert (taken.status, taken.body) == (200, STREAM_BODY[0])
+
+
+def test_what_frames_a_stream_otherwise_is_not_taken() -> None:
+    for line in (
+        b"Content-Length: 3",
+        b"Transfer-Encoding: gzip",
+        b"Transfer-Encoding: chunked",
+        b"Content-Encoding: gzip",
+    ):
+        assert streamed_response(response(b"Transfer-Encoding: chunked", line)) is None
+    assert streamed_response(response(b"Transfer-Encoding: gzip, chunked")) is None
+    assert streamed_response(response(b"Transfer-Encoding: chunked", first=b"HTTP/1.0 200 OK")) is None
 
 
 def test_the_answer_to_head_is_not_taken() -> None:

@@ -7,6 +7,8 @@ Invariants:
   request left to send. Aborted, cut and broken ones are closed.
 * A request is sent a second time only if its connection was a reused one that ended before any byte of a response: then
   the upstream had closed it while idle. A fresh connection that ends so has failed.
+* llhttp reads what has no plain form, and exists only then. A plain stream is read without it as long as every read is whole
+  chunks; the first other one makes it, with the framing for a head, and it reads the rest of the message.
 * Exceptions of a receiver are not caught here: they leave `data_received`, the loop reports them and closes the
   connection, and `connection_lost` finds in them the failure kind `protocol`.
 
@@ -24,7 +26,7 @@ import httptools
 from strom.transport.decoding import CodingError, DecodingReceiver, content_coding
 from strom.transport.heads import BODILESS_STATUSES
 from strom.transport.types import FailureKind, Headers, Origin, ResponseReceiver, TransportFailure
-from strom.transport.whole import WholeResponse, whole_response
+from strom.transport.whole import WholeResponse, streamed_response, whole_response
 
 MAX_HEAD_BYTES = 65_536
 _LARGE_BYTES = 65_536
@@ -51,6 +53,17 @@ def _chunk_heads() -> list[bytes]:
 
 
 _CHUNK_HEADS = _chunk_heads()
+_LAST_CHUNK = b"0\r\n\r\n"
+
+
+def _lone_chunk(data: bytes) -> bytes | None:
+    """What the one chunk holds that `data` is; None: it is something else, or longer than what tokens come in."""
+    size = len(data)
+    if size < _MOST_EXPRESS:
+        head = _CHUNK_HEADS[size]
+        if data.startswith(head) and data.endswith(b"\r\n"):
+            return data[len(head) : -2]
+    return None
 
 
 class _Nobody:
@@ -193,7 +206,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._origin = origin
         self.shelf = shelf
         """Where it stands while idle."""
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser | None = None
+        """None: what has come of this message is whole chunks, or nothing."""
         self._call: NativeUpstreamExchange | None = None
         self._receiver: ResponseReceiver = _NOBODY
         self._transport: asyncio.Transport | None = None
@@ -257,6 +271,8 @@ class UpstreamConnection(asyncio.Protocol):
     def express(self, take: Callable[[bytes], None]) -> None:
         """Whole chunks go to `take`; nothing of them passes llhttp, which stands between two chunks all the while."""
         self._taker = take
+        if self._parser is None:
+            self._express = take
 
     def data_received(self, data: bytes) -> None:
         if self._express is not None:
@@ -266,11 +282,37 @@ class UpstreamConnection(asyncio.Protocol):
                 if data.startswith(head) and data.endswith(b"\r\n"):
                     self._express(data[len(head) : -2])
                     return
-        if self._phase != _BODY and not self._expects_head(data):
+        if self._parser is None and self._phase == _BODY:
+            self._take_chunks(data)
+        elif self._phase == _BODY or self._expects_head(data):
+            self._parse(data)
+
+    def _take_chunks(self, data: bytes) -> None:
+        """A read of a stream that llhttp knows nothing of: one chunk, the end, or both."""
+        ends = data.endswith(_LAST_CHUNK)
+        rest = data[: -len(_LAST_CHUNK)] if ends else data
+        piece = _lone_chunk(rest)
+        if piece is None and (rest or not ends):
+            self._reader().feed_data(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+            self._parse(data)
             return
+        if piece is not None:
+            self._receiver.on_body(piece)
+        if self._phase == _BODY:
+            if ends:
+                self._complete()
+            else:
+                self._receiver.on_read_end()
+
+    def _reader(self) -> httptools.HttpResponseParser:
+        if self._parser is None:
+            self._parser = httptools.HttpResponseParser(self)
+        return self._parser
+
+    def _parse(self, data: bytes) -> None:
         self._unread_bytes += len(data)
         try:
-            self._parser.feed_data(data)
+            self._reader().feed_data(data)
         except httptools.HttpParserError as error:
             self._parse_failed(error)
             return
@@ -289,7 +331,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._peer_ended(exc)
-        del self._parser  # which holds this connection
+        self._parser = None  # which holds this connection
 
     # -- httptools callbacks
 
@@ -304,7 +346,7 @@ class UpstreamConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         if self._phase != _HEAD:
             return
-        status = self._parser.get_status_code()
+        status = self._reader().get_status_code()
         if status == 101:
             raise _Broken("protocol", "the upstream changed to a protocol nobody asked for")
         if status < 200:
@@ -353,6 +395,10 @@ class UpstreamConnection(asyncio.Protocol):
                 if whole is not None:
                     self._take_whole(call, whole)
                     return False
+                streamed = streamed_response(data)
+                if streamed is not None:
+                    self._take_streamed(call, streamed)
+                    return False
             self._phase = _HEAD
             self._headers = []
             self._unread_bytes = 0
@@ -373,6 +419,20 @@ class UpstreamConnection(asyncio.Protocol):
         if self._phase == _BODY:
             self._complete()
 
+    def _take_streamed(self, call: NativeUpstreamExchange, streamed: WholeResponse) -> None:
+        """The same for a stream of which the head has come, maybe with the first chunks."""
+        self._phase = _BODY
+        self._keep_alive = True
+        self._unread_bytes = 0
+        call.head = call.body = b""
+        self._receiver.on_response(streamed[0], streamed[1])
+        if self._phase != _BODY:
+            return
+        if streamed[2]:
+            self._take_chunks(streamed[2])
+        else:
+            self._receiver.on_read_end()
+
     def _judge_framing(self, status: int, method: str) -> list[bytes]:
         """Finds how the body is framed, and which content codings are declared."""
         length = coding = None
@@ -391,7 +451,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._unread_bytes = 0
         bodiless = status in BODILESS_STATUSES or method == "HEAD"
         self._by_close = length is None and coding is None and not bodiless
-        self._keep_alive = method != "HEAD" and self._parser.should_keep_alive()
+        self._keep_alive = method != "HEAD" and self._reader().should_keep_alive()
         return declared
 
     def _decode(self, call: NativeUpstreamExchange, declared: list[bytes]) -> None:
@@ -413,6 +473,7 @@ class UpstreamConnection(asyncio.Protocol):
         if transport is None:
             raise RuntimeError("not connected")
         self._phase = _IDLE
+        self._parser = None
         whole = self._keep_alive and not self._extra and not self._by_close and not transport.is_closing()
         if whole and call is not None and call.paused:
             transport.resume_reading()

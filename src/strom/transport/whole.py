@@ -1,14 +1,16 @@
-"""Messages that come whole in one read, read in one pass: the quick way beside llhttp, for the plain and common ones.
+"""Messages and heads that come whole in one read, read in one pass: the quick way beside llhttp, for the plain and common ones.
 
 llhttp calls back for every field; most messages of a gateway do not need that. They have a small head, one counted body
 or none, and lie complete and alone in one read. Such a head is taken apart line by line, and every line is proven
 strictly legal by a regular expression, or is one that was proven before: the same few lines come all the time. Invariants:
 
-* Both functions only ever say "this message, and nothing else" or None; None means nothing: the caller gives the same
-  bytes to llhttp, which accepts or refuses as ever. What is refused is refused there, in one place.
+* The functions only ever say "this message, and nothing else" (of a stream: "this head, and its body follows") or None;
+  None means nothing: the caller gives the same bytes to llhttp, which accepts or refuses as ever. What is refused is
+  refused there, in one place.
 * What is accepted here, llhttp and `judge` accept with the same meaning (a property test holds them to it). Whatever can
-  change the framing or the life of the connection goes the careful way: transfer codings, upgrades, expectations,
-  `connection` other than keep-alive, a field that comes twice, another version, a target in another form.
+  change the framing or the life of the connection goes the careful way: transfer codings (but a response's `chunked`),
+  upgrades, expectations, `connection` other than keep-alive, a field that comes twice, another version, a target in another
+  form.
 * Remembered are only lines that hold no secret, by a list of names: neither may a key stay in memory longer than its
   request, nor may the time of an answer tell whether a key was seen before. First lines with a query are not remembered
   either. What is remembered depends on the line alone, is bounded in number and length, and starts afresh when full.
@@ -37,6 +39,9 @@ _REQUEST_LINE = re.compile(
 )
 _STATUS_LINE = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9]) [\t -~]*+")
 _FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]++):([\t -~\x80-\xff]*+)")
+
+_CHUNKED = re.compile(rb"(?i:transfer-encoding):[\t ]*+(?i:chunked)[\t ]*+")
+_CHUNKED_FIELD = (b"transfer-encoding", b"chunked")
 
 _CAREFUL = frozenset({b"transfer-encoding", b"upgrade", b"expect", b"proxy-connection", b"content-encoding"})
 """A request's content-encoding is none of the transport's business, and rare."""
@@ -106,6 +111,26 @@ def whole_response(data: bytes) -> WholeResponse | None:
     length = int(fields.get(b"content-length", b"0"))
     if not length or len(data) != end + 4 + length:
         return None
+    return WholeResponse(status, headers, data[end + 4 :])
+
+
+def streamed_response(data: bytes) -> WholeResponse | None:
+    """A final response with a chunked, uncoded body, when `data` begins with its whole head: `body` is the rest, as it came, in
+    chunks. Not for the answer to HEAD."""
+    end = data.find(b"\r\n\r\n", 0, _MAX_HEAD_BYTES)
+    if end < 0 or data.find(b"hunked", 0, end) < 0:
+        return None
+    first, *lines = data[:end].split(b"\r\n", _MAX_FIELDS)
+    at = next((at for at, line in enumerate(lines) if _CHUNKED.fullmatch(line)), -1)
+    if at < 0:
+        return None
+    del lines[at]
+    headers = _read_fields(lines)
+    fields = dict(headers)
+    status = _statuses.get(first) or _status(first)
+    if status is None or len(fields) != len(lines) or b"content-length" in fields:
+        return None
+    headers.insert(at, _CHUNKED_FIELD)
     return WholeResponse(status, headers, data[end + 4 :])
 
 
