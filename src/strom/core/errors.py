@@ -54,6 +54,15 @@ class StromError(Exception):
         return f"{type(self).__name__}({self.message!r})"
 
 
+def let_go(error: BaseException) -> None:
+    """For an error that has arrived where it becomes an answer: without the frames that it passed. They refer to it and to
+    everything of its call, so that only a collection would free all that."""
+    error.__traceback__ = None
+    for behind in (error.__cause__, error.__context__):
+        if behind is not None and behind.__traceback__ is not None:
+            let_go(behind)
+
+
 # --- the client's fault --------------------------------------------------------------------------
 
 

@@ -230,8 +230,9 @@ class UpstreamAttempt:
         """Nothing more of this attempt is wanted: its connection is closed unless its body has ended."""
         self._mode = _Mode.OVER
         self._body.clear()
-        if not self.ended and self.exchange is not None:
-            self.exchange.abort()
+        exchange, self.exchange = self.exchange, None
+        if not self.ended and exchange is not None:
+            exchange.abort()
 
     def let_end(self) -> None:
         """The stream has proven its end; its body may end by itself, so that the connection can serve again."""

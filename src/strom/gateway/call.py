@@ -17,7 +17,7 @@ import logging
 
 import msgspec
 
-from strom.core.errors import Cancelled, GatewayError, ShuttingDown, StromError
+from strom.core.errors import Cancelled, GatewayError, ShuttingDown, StromError, let_go
 from strom.core.fold import fold
 from strom.core.messages import Request
 from strom.core.record import Attempt
@@ -403,6 +403,7 @@ class Call:
 
     def _next_or_fail(self, attempt: UpstreamAttempt, error: StromError, *, another_may_do: bool) -> None:
         attempt.close()
+        let_go(error)
         if self._settled:
             return
         attribute(error, attempt.endpoint.upstream)

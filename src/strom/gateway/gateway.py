@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from strom.core.access import KeySettings
-from strom.core.errors import AuthError, BadRequest, GatewayError, PermissionDenied, StromError
+from strom.core.errors import AuthError, BadRequest, GatewayError, PermissionDenied, StromError, let_go
 from strom.core.messages import Request
 from strom.core.record import CallRecord, RecordError
 from strom.gateway.admitting import Desk, HeldAnswer, LeaseGrant
@@ -195,6 +195,7 @@ class Gateway:
 
     def hold(self, exchange: Exchange, error: StromError, answer: Callable[[], None]) -> None:
         """`answer` at once, or late where somebody guesses keys."""
+        let_go(error)
         delay_s = error.delay_s if isinstance(error, AuthError) else 0.0
         if delay_s <= 0 or exchange.closed:
             answer()

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from urllib.parse import unquote
 
-from strom.core.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, StromError
+from strom.core.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, StromError, let_go
 from strom.gateway.gateway import AtOnce, Gateway
 from strom.gateway.refusals import NESTED, refusal_error
 from strom.gateway.responses import respond_error
@@ -173,6 +173,7 @@ class App:
 
     def refuse(self, exchange: Exchange, error: StromError) -> None:
         """Answer with this error, in the words of the protocol that the path is of."""
+        let_go(error)
         self._gateway.hold(exchange, error, lambda: self._refuse(exchange, error))
 
     def _refuse(self, exchange: Exchange, error: StromError) -> None:

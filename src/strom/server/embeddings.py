@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from strom.core.errors import BadRequest, Cancelled, GatewayError, StromError, TimedOut, Unsupported
+from strom.core.errors import BadRequest, Cancelled, GatewayError, StromError, TimedOut, Unsupported, let_go
 from strom.core.record import Attempt, CallRecord, RecordError, RecordUsage, UsageParts
 from strom.gateway.accounts import cost, milliseconds, outcome_of
 from strom.gateway.admitting import Taken
@@ -123,6 +123,7 @@ class Embedder:
                 plan.check(endpoint)
                 return await self._ask_healthily(exchange, request, endpoint, plan.model_for(endpoint), record)
             except StromError as error:
+                let_go(error)
                 attribute(error, endpoint.upstream)
                 attempt.outcome, attempt.reason = outcome_of(error), error.code
                 another_may_do = error.retryable or isinstance(error, Unsupported)
@@ -158,6 +159,7 @@ class Embedder:
             return reply
         finally:
             services.health.ended(endpoint, error, None)
+            error = None  # it refers to this frame
             if place is not None:
                 place.leave()
 

@@ -17,11 +17,15 @@ _ENCODE = msgspec.json.encode
 
 def split(data: bytes) -> dict[str, bytes]:
     """The members of a JSON object: name → bytes of its value. Raises ValueError when `data` is no JSON object."""
+    return {name: bytes(value) for name, value in raw_members(data).items()}
+
+
+def raw_members(data: bytes) -> dict[str, msgspec.Raw]:
+    """The same without a copy of the values, for whoever looks at few of them."""
     try:
-        members = _DECODER.decode(data)
+        return _DECODER.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(str(error) or "nested too deeply") from None
-    return {name: bytes(value) for name, value in members.items()}
 
 
 def join(members: Mapping[str, bytes]) -> bytes:

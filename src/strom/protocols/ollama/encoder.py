@@ -83,28 +83,12 @@ class OllamaEncoder:
         self._usage: Usage | None = None
         self._finished = Finished("stop")
         self._thinking_as_text = False  # a <think> tag is open in the content
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            TextDelta: self._text,
-            ThinkingDelta: self._thinking,
-            ArgumentsDelta: self._arguments,
-            BlockStarted: self._block,
-            BlockEnded: self._block_end,
-            UsageReported: self._report_usage,
-            Finished: self._finish,
-            Completed: self._complete,
-            Started: _ignore,
-            SignatureDelta: _ignore,
-            CitationDelta: _ignore,
-            Noted: _ignore,
-            Failed: _ignore,  # worded by the gateway through `fail`
-        }
 
     def encode(self, events: list[Event]) -> bytes:
         if len(events) == 1 and type(events[0]) is TextDelta and not self._thinking_as_text:
             return self._text_line(events[0].text)  # what most reads are
-        handlers = self._handlers
         for event in self._sequencer.feed(events):
-            handlers[type(event)](event)
+            _HANDLERS[type(event)](self, event)
         out = self._out
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
@@ -190,8 +174,26 @@ class _OpenCall:
         self.pieces: list[str] = []
 
 
-def _ignore(_: Event) -> None:
+def _ignore(_: OllamaEncoder, event: Event) -> None:
     """Has no place in Ollama's lines."""
+
+
+_HANDLERS: dict[type, Callable[[OllamaEncoder, Any], None]] = {
+    TextDelta: OllamaEncoder._text,
+    ThinkingDelta: OllamaEncoder._thinking,
+    ArgumentsDelta: OllamaEncoder._arguments,
+    BlockStarted: OllamaEncoder._block,
+    BlockEnded: OllamaEncoder._block_end,
+    UsageReported: OllamaEncoder._report_usage,
+    Finished: OllamaEncoder._finish,
+    Completed: OllamaEncoder._complete,
+    Started: _ignore,
+    SignatureDelta: _ignore,
+    CitationDelta: _ignore,
+    Noted: _ignore,
+    Failed: _ignore,  # worded by the gateway through `fail`
+}
+"""By the type of the event. An encoder's own table of its methods would refer to it: only a collection would free the two."""
 
 
 # --- pieces of lines, also for whole replies and the relay -------------------------------------------

@@ -62,26 +62,10 @@ class ChatEncoder:
         self._calls: dict[int, _OpenCall] = {}
         self._call_count = 0
         self._thinking_as_text = False  # a <think> tag is open in the content
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            TextDelta: self._text,
-            ThinkingDelta: self._thinking,
-            ArgumentsDelta: self._arguments,
-            Started: self._start,
-            BlockStarted: self._block,
-            BlockEnded: self._block_end,
-            UsageReported: self._report_usage,
-            Finished: self._finish,
-            Completed: self._complete,
-            SignatureDelta: _ignore,
-            CitationDelta: _ignore,
-            Noted: _ignore,
-            Failed: _ignore,  # worded by the gateway through `fail`
-        }
 
     def encode(self, events: list[Event]) -> bytes:
-        handlers = self._handlers
         for event in events:
-            handlers[type(event)](event)
+            _HANDLERS[type(event)](self, event)
         out = self._out
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
@@ -230,8 +214,26 @@ class _OpenCall:
         self.prefix = b'"tool_calls":[{"index":' + str(number).encode("ascii") + contents
 
 
-def _ignore(_: Event) -> None:
+def _ignore(_: ChatEncoder, event: Event) -> None:
     """Has no place in Chat."""
+
+
+_HANDLERS: dict[type, Callable[[ChatEncoder, Any], None]] = {
+    TextDelta: ChatEncoder._text,
+    ThinkingDelta: ChatEncoder._thinking,
+    ArgumentsDelta: ChatEncoder._arguments,
+    Started: ChatEncoder._start,
+    BlockStarted: ChatEncoder._block,
+    BlockEnded: ChatEncoder._block_end,
+    UsageReported: ChatEncoder._report_usage,
+    Finished: ChatEncoder._finish,
+    Completed: ChatEncoder._complete,
+    SignatureDelta: _ignore,
+    CitationDelta: _ignore,
+    Noted: _ignore,
+    Failed: _ignore,  # worded by the gateway through `fail`
+}
+"""By the type of the event. An encoder's own table of its methods would refer to it: only a collection would free the two."""
 
 
 def chat_id(response_id: str, context: ReplyContext) -> str:

@@ -85,7 +85,7 @@ def join_list(values: list[bytes]) -> bytes:
 
 def one_line(data: bytes) -> bytes:
     """JSON spread over several data lines, on one: an unescaped line end can only be white space between tokens."""
-    return data.replace(b"\n", b" ") if b"\n" in data else data
+    return data.replace(b"\n", b" ") if data.find(b"\n") >= 0 else data
 
 
 def frame(data: bytes) -> bytes:

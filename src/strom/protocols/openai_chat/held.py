@@ -8,6 +8,8 @@ Source: streams.md sections 2 and 6; llama.cpp sends one usage frame per choice 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from strom.core.usage import Usage
@@ -18,16 +20,24 @@ from strom.protocols.openai_chat.schema import UsageReport
 from strom.protocols.openai_chat.usage import usage_json
 from strom.wire.splice import join, split
 
+_DEMANDED = ("prompt_tokens", "completion_tokens", "total_tokens")
+
 
 class HeldFrame:
     """`raw`: the whole frame as it came, None once its JSON was changed."""
 
-    __slots__ = ("_members", "data", "raw")
+    __slots__ = ("_known", "data", "raw")
 
     def __init__(self, data: bytes, raw: bytes | None) -> None:
         self.data = data
         self.raw = raw
-        self._members = split(data)
+        self._known: Members | None = None
+
+    @property
+    def _members(self) -> Members:
+        if self._known is None:
+            self._known = split(self.data)
+        return self._known
 
     @property
     def has_usage(self) -> bool:
@@ -86,15 +96,15 @@ class Held:
         """A frame with usage alone. It leaves only if the client asked for one."""
         self._usage_frame = HeldFrame(edit.data(), None if edit.changed else raw)
 
-    def release(self, envelope: Members, usage: Usage | None, characters: int) -> bytes:
+    def release(self, envelope: Callable[[], Members], usage: Usage | None, characters: int) -> bytes:
         """All of it, the routing block on the last frame. `envelope`: the members of a frame that has to be made."""
         frames = [self.finishes[index] for index in sorted(self.finishes)]
         reported = self._whole_usage(usage, characters)
         if self._context.include_usage:
             for held in frames:
                 self._take_usage_away(held)
-            estimated = usage_json(None, self._context.input_estimate, characters)
-            frames.append(self._own_frame(envelope, reported or estimated))
+            told = reported or usage_json(None, self._context.input_estimate, characters)
+            frames.append(self._own_frame(envelope, told))
         elif reported is not None:
             for held in frames[:-1]:
                 held.set_usage(None)
@@ -108,20 +118,20 @@ class Held:
         """The last report, with the numbers Chat demands."""
         if self._usage_json is None:
             return None
-        whole = split(usage_json(usage, self._context.input_estimate, characters))
         members = self._usage
-        demanded = ("prompt_tokens", "completion_tokens", "total_tokens")
-        if all(members.get(name, b"null") != b"null" for name in demanded):
+        lacking = [name for name in _DEMANDED if members.get(name, b"null") == b"null"]
+        if not lacking:
             return self._usage_json
-        return join({**members, **{name: whole[name] for name in demanded if members.get(name, b"null") == b"null"}})
+        whole = split(usage_json(usage, self._context.input_estimate, characters))
+        return join({**members, **{name: whole[name] for name in lacking}})
 
     def _take_usage_away(self, held: HeldFrame) -> None:
         """Usage has a frame of its own; on the finish frame null may stand."""
         if not self._context.continuous_usage and held.has_usage:
             held.set_usage(b"null")
 
-    def _own_frame(self, envelope: Members, usage: bytes) -> HeldFrame:
+    def _own_frame(self, envelope: Callable[[], Members], usage: bytes) -> HeldFrame:
         if self._usage_frame is None:
-            return HeldFrame(join({**envelope, "choices": b"[]", "usage": usage}), None)
+            return HeldFrame(join({**envelope(), "choices": b"[]", "usage": usage}), None)
         self._usage_frame.set_usage(usage)
         return self._usage_frame

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
-from strom.core.errors import IncompleteCompletion, InvalidStreamEvent, StromError
+from strom.core.errors import IncompleteCompletion, InvalidStreamEvent, StromError, let_go
 from strom.core.events import Finished
 from strom.core.evidence import Evidence
 from strom.protocols.codec import Express, Quirks, ReplyContext
@@ -316,7 +316,7 @@ class ChatRelay:
         self._repair_reasons()
         evidence = self.evidence
         evidence.complete = True
-        released = self._held.release(self._made(), evidence.usage, evidence.output_characters)
+        released = self._held.release(self._made, evidence.usage, evidence.output_characters)
         return last_calls + released + terminator
 
     def _assume_finish(self) -> None:
@@ -363,6 +363,7 @@ class ChatRelay:
     def _stop(self, error: StromError) -> bytes:
         self._ended = True
         self.evidence.error = error
+        let_go(error)
         return b""
 
 

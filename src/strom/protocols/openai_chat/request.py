@@ -25,7 +25,7 @@ from strom.protocols.openai_chat.request_schema import (
     is_set,
     json_text,
 )
-from strom.wire.splice import split
+from strom.wire.splice import raw_members
 
 _REQUEST = msgspec.json.Decoder(ChatRequest)
 _TOOL = msgspec.json.Decoder(ToolShape)
@@ -40,7 +40,7 @@ def decode_request(body: bytes) -> Request:
     try:
         if not body.isascii():
             body.decode()
-        members = split(body)
+        members = raw_members(body)
         shape = _REQUEST.decode(body)
         if not shape.messages:
             raise BadRequest("messages must not be empty.", param="messages")
@@ -62,7 +62,7 @@ def bad_request(words: str) -> BadRequest:
     return BadRequest(message, param=path or None)
 
 
-def _request(shape: ChatRequest, members: dict[str, bytes]) -> Request:
+def _request(shape: ChatRequest, members: dict[str, msgspec.Raw]) -> Request:
     options = shape.stream_options
     limit = shape.max_completion_tokens if shape.max_completion_tokens is not None else shape.max_tokens
     stop = (shape.stop,) if isinstance(shape.stop, str) else tuple(shape.stop or ())
@@ -88,11 +88,11 @@ def _request(shape: ChatRequest, members: dict[str, bytes]) -> Request:
     )
 
 
-def _extras(members: dict[str, bytes]) -> tuple[tuple[str, Json], ...]:
+def _extras(members: dict[str, msgspec.Raw]) -> tuple[tuple[str, Json], ...]:
     if _KNOWN.issuperset(members):
         return ()
-    unknown = [(name, value) for name, value in members.items() if name not in _KNOWN and value != b"null"]
-    return tuple((name, Json(value.decode("utf-8", "replace"))) for name, value in unknown)
+    unknown = [(name, bytes(value)) for name, value in members.items() if name not in _KNOWN]
+    return tuple((name, Json(value.decode("utf-8", "replace"))) for name, value in unknown if value != b"null")
 
 
 def _sampling(shape: ChatRequest) -> Sampling:
@@ -112,7 +112,7 @@ def _sampling(shape: ChatRequest) -> Sampling:
     )
 
 
-def _reasoning(shape: ChatRequest, members: dict[str, bytes]) -> Reasoning | None:
+def _reasoning(shape: ChatRequest, members: dict[str, msgspec.Raw]) -> Reasoning | None:
     """`reasoning_effort`, or `chat_template_kwargs.enable_thinking`, which local servers take."""
     if shape.reasoning_effort:
         return Reasoning(enabled=shape.reasoning_effort != "none", effort=shape.reasoning_effort)

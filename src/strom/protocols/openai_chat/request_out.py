@@ -16,7 +16,7 @@ from strom.protocols.codec import Quirks, Target, UpstreamCall
 from strom.protocols.openai_chat.messages_out import MessagesOut
 from strom.protocols.openai_chat.tools_out import ToolsOut
 from strom.protocols.openai_chat.turns_out import Dropped, arrange
-from strom.wire.splice import join, split
+from strom.wire.splice import join, raw_members, split
 
 PATH = "/v1/chat/completions"
 ORIGIN = "openai-chat"
@@ -146,16 +146,16 @@ def _leftovers(request: Request, dropped: Dropped) -> dict[str, bytes]:
 def relay_request(body: bytes, request: Request, target: Target) -> UpstreamCall:
     """Raises BadRequest when `body` is no JSON object."""
     try:
-        members = split(body)
+        members = raw_members(body)
         if body.find(b"null") >= 0:
-            members = {name: value for name, value in members.items() if value != b"null"}
-        options = split(members["stream_options"]) if "stream_options" in members else {}
+            members = {name: value for name, value in members.items() if bytes(value) != b"null"}
+        options = split(bytes(members["stream_options"])) if "stream_options" in members else {}
     except ValueError as error:
         raise BadRequest(f"The body is no JSON object: {error}") from None
-    members["model"] = JSON(target.model)
+    members["model"] = msgspec.Raw(JSON(target.model))
     if target.stream or "stream" in members:
-        members["stream"] = JSON(target.stream)
+        members["stream"] = msgspec.Raw(JSON(target.stream))
     members.pop("stream_options", None)
     if target.stream and target.quirks.stream_usage:
-        members["stream_options"] = join({**options, "include_usage": b"true"})
-    return UpstreamCall(PATH, join(members))
+        members["stream_options"] = msgspec.Raw(join({**options, "include_usage": b"true"}))
+    return UpstreamCall(PATH, JSON(members))

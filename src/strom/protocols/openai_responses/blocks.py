@@ -45,48 +45,19 @@ Step = tuple[str, str, Block | None]
 
 
 class Lane:
-    """The blocks of one item, one after the other. `shown`: a block of it is open in the events, under `index`."""
+    """The blocks of one item, one after the other. `shown`: a block of it is open in the events, under `index`.
 
-    __slots__ = ("_block", "_board", "held", "index", "is_call", "shown")
+    It does not know its board, which knows its lanes: a circle of the two would stay in memory until a collection.
+    """
 
-    def __init__(self, board: Board, *, is_call: bool) -> None:
-        self._board = board
-        self._block: Block | None = None
+    __slots__ = ("block", "held", "index", "is_call", "shown")
+
+    def __init__(self, *, is_call: bool) -> None:
+        self.block: Block | None = None
         self.is_call = is_call
         self.shown = False
         self.index = -1
         self.held: list[Step] = []
-
-    def start(self, block: Block) -> None:
-        self._step(("start", "", block))
-
-    def add(self, kind: str, text: str) -> None:
-        if self.shown and not self.held:
-            self._board.out.append(_DELTAS[kind](self.index, text))
-        else:
-            self._step((kind, text, None))
-
-    def end(self, invalid: str = "") -> None:
-        """Ends the open block, if there is one."""
-        self._step(("end", invalid, None))
-
-    def _step(self, step: Step) -> None:
-        if self.held or not (self.shown or self._board.admits(self)):
-            self._board.hold(self, step)
-        else:
-            self.apply(step)
-
-    def apply(self, step: Step) -> None:
-        kind, text, block = step
-        if kind == "end":
-            self._board.close(self, text)
-            return
-        if block is not None:
-            self._block = block
-        if not self.shown and self._block is not None:
-            self._board.open(self, self._block)
-        if block is None:
-            self._board.out.append(_DELTAS[kind](self.index, text))
 
 
 class Board:
@@ -102,18 +73,46 @@ class Board:
         self._waiting: list[Lane] = []
         self._releasing = False
 
-    def admits(self, lane: Lane) -> bool:
+    def start(self, lane: Lane, block: Block) -> None:
+        self._step(lane, ("start", "", block))
+
+    def add(self, lane: Lane, kind: str, text: str) -> None:
+        if lane.shown and not lane.held:
+            self.out.append(_DELTAS[kind](lane.index, text))
+        else:
+            self._step(lane, (kind, text, None))
+
+    def end(self, lane: Lane, invalid: str = "") -> None:
+        """Ends the open block, if there is one."""
+        self._step(lane, ("end", invalid, None))
+
+    def _step(self, lane: Lane, step: Step) -> None:
+        if lane.held or not (lane.shown or self._admits(lane)):
+            if not lane.held:
+                self._waiting.append(lane)
+            lane.held.append(step)
+        else:
+            self._apply(lane, step)
+
+    def _admits(self, lane: Lane) -> bool:
         """Whether a lane without an open block may write now."""
         return not self._waiting and (lane.is_call or not self._calls)
 
-    def hold(self, lane: Lane, step: Step) -> None:
-        if not lane.held:
-            self._waiting.append(lane)
-        lane.held.append(step)
+    def _apply(self, lane: Lane, step: Step) -> None:
+        kind, text, block = step
+        if kind == "end":
+            self._close(lane, text)
+            return
+        if block is not None:
+            lane.block = block
+        if not lane.shown and lane.block is not None:
+            self._open(lane, lane.block)
+        if block is None:
+            self.out.append(_DELTAS[kind](lane.index, text))
 
-    def open(self, lane: Lane, block: Block) -> None:
+    def _open(self, lane: Lane, block: Block) -> None:
         if self._single is not None:
-            self.close(self._single, "")
+            self._close(self._single, "")
         if lane.is_call:
             self._calls.append(lane)
         else:
@@ -122,7 +121,7 @@ class Board:
         self._next_index += 1
         self.out.append(BlockStarted(lane.index, block))
 
-    def close(self, lane: Lane, invalid: str) -> None:
+    def _close(self, lane: Lane, invalid: str) -> None:
         if not lane.shown:
             return
         lane.shown = False
@@ -142,5 +141,5 @@ class Board:
             lane = self._waiting.pop(0)
             held, lane.held = lane.held, []
             for step in held:
-                lane.apply(step)
+                self._apply(lane, step)
         self._releasing = False

@@ -23,14 +23,15 @@ CALLS = {"function_call": False, "custom_tool_call": True}
 class Item:
     """Base: an item of any type. `kind` is its wire type, `key` its id, `place` its output_index."""
 
-    __slots__ = ("is_done", "key", "kind", "lane", "place")
+    __slots__ = ("board", "is_done", "key", "kind", "lane", "place")
 
     def __init__(self, kind: str, key: str, place: int, board: Board) -> None:
         self.is_done = False
         self.kind = kind
         self.key = key
         self.place = place
-        self.lane = Lane(board, is_call=kind in CALLS)
+        self.board = board
+        self.lane = Lane(is_call=kind in CALLS)
 
     def note(self, wire: ItemIn) -> None:
         """Take in what a new view of the item tells."""
@@ -47,7 +48,7 @@ class Item:
     def finish(self, wire: ItemIn, raw: Raw) -> None:
         """The item is complete: deliver what is missing and end it."""
         self.is_done = True
-        self.lane.end()
+        self.board.end(self.lane)
 
 
 class Message(Item):
@@ -65,11 +66,11 @@ class Message(Item):
         if not text or self.is_done:
             return
         if self._current != (part, kind):
-            self.lane.end()
+            self.board.end(self.lane)
             self._current = (part, kind)
-            self.lane.start(Block("refusal" if kind == "refusal" else "text", item_id=self.key))
+            self.board.start(self.lane, Block("refusal" if kind == "refusal" else "text", item_id=self.key))
         self._delivered.add(part)
-        self.lane.add("text", text)
+        self.board.add(self.lane, "text", text)
 
     def whole(self, text: str, part: int, kind: str) -> None:
         if part not in self._delivered:
@@ -78,7 +79,7 @@ class Message(Item):
     def cite(self, annotation: str, part: int) -> None:
         if self._current == (part, "text"):
             self._citations[part] = self._citations.get(part, 0) + 1
-            self.lane.add("citation", annotation)
+            self.board.add(self.lane, "citation", annotation)
 
     def finish(self, wire: ItemIn, raw: Raw) -> None:
         if self.is_done:
@@ -126,13 +127,13 @@ class Reasoning(Item):
         self._delivered.add((kind, part))
         if not self._kind:
             self._kind, self._part = kind, part
-            self.lane.start(Block("thinking", item_id=self.key))
+            self.board.start(self.lane, Block("thinking", item_id=self.key))
         if kind != self._kind:
             return
         if part != self._part:
             self._part = part
-            self.lane.add("thinking", "\n\n")
-        self.lane.add("thinking", text)
+            self.board.add(self.lane, "thinking", "\n\n")
+        self.board.add(self.lane, "thinking", text)
 
     def whole(self, text: str, part: int, kind: str) -> None:
         if (kind, part) not in self._delivered:
@@ -153,9 +154,11 @@ class Reasoning(Item):
 
     def _seal(self) -> None:
         if self._kind:
-            self.lane.add("signature", self._encrypted)
+            self.board.add(self.lane, "signature", self._encrypted)
         else:
-            self.lane.start(Block("redacted_thinking", data=self._encrypted, protocol=NAME, item_id=self.key))
+            self.board.start(
+                self.lane, Block("redacted_thinking", data=self._encrypted, protocol=NAME, item_id=self.key)
+            )
 
 
 class Call(Item):
@@ -189,7 +192,7 @@ class Call(Item):
             return
         self._delivered = True
         if self.started:
-            self.lane.add("arguments", clean)
+            self.board.add(self.lane, "arguments", clean)
         else:
             self._held.append(clean)
 
@@ -204,7 +207,7 @@ class Call(Item):
             self.delta(self._given, 0, "arguments")
         self.is_done = True
         if self.started:
-            self.lane.end("" if self._custom else self._scan.problem())
+            self.board.end(self.lane, "" if self._custom else self._scan.problem())
 
     def _start(self) -> None:
         if self.started:
@@ -212,9 +215,9 @@ class Call(Item):
         self.started = True
         call_id = self._call_id or self.key or f"call_{self.place}"
         block = Block("tool_call", call_id, self._name, self._custom, item_id=self.key, namespace=self._namespace)
-        self.lane.start(block)
+        self.board.start(self.lane, block)
         for text in self._held:
-            self.lane.add("arguments", text)
+            self.board.add(self.lane, "arguments", text)
 
 
 class Opaque(Item):
@@ -233,7 +236,7 @@ class Opaque(Item):
     def finish(self, wire: ItemIn, raw: Raw) -> None:
         if not self.is_done:
             data = schema.text_of(raw if schema.present(raw) else self._raw)
-            self.lane.start(Block("opaque", name=self.kind, data=data, protocol=NAME, item_id=self.key))
+            self.board.start(self.lane, Block("opaque", name=self.kind, data=data, protocol=NAME, item_id=self.key))
         super().finish(wire, raw)
 
 

@@ -37,6 +37,10 @@ class ResumableExchange(Forwarding, Attended):
     def write(self, data: bytes) -> None:
         self._inner.write(data)
 
+    def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        self._begun = None
+        super().respond(status, headers, body)
+
     def start(self, status: int, headers: Headers, *, length: int | None = None) -> None:
         begun, self._begun = self._begun, None
         stream: KeptStream | None = None
