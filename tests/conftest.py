@@ -6,6 +6,7 @@ CI set, one skipped test fails the whole session: what was not run was not shown
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 from collections.abc import Callable
@@ -62,6 +63,12 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             "all_proxy",
         }:
             monkeypatch.delenv(name)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected by now stays: collections of garbage need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

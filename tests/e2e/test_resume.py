@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from strom import AsyncModel, Model
+from strom import AsyncModel, Model, StreamFailed
 from tests.e2e.processes import ask, gateway, upstream
 from tests.patience import PATIENCE_S
 from tools import resume_test
@@ -89,8 +89,12 @@ async def test_the_library_goes_on_by_itself() -> None:
                 replies = await asyncio.gather(
                     model.complete(str(seed), resume=True),
                     asyncio.to_thread(same.complete, str(seed), resume=True),
+                    return_exceptions=True,
                 )
                 for reply in replies:
+                    if isinstance(reply, StreamFailed):
+                        pytest.fail(f"{reply!r}: {reply.detail}\n{running[0].log.read_text()}")
+                    assert not isinstance(reply, BaseException), reply
                     assert reply.text == "".join(texts(seed))
                     assert (reply.metadata.resumed or 0) > 0
         assert line.breaks > 6
@@ -115,7 +119,7 @@ def test_a_worker_that_is_killed_takes_its_streams_with_it(tmp_path: Path) -> No
             next(answer.iter_raw())
         for child in Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text().split():
             os.kill(int(child), signal.SIGKILL)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx.TransportError):
                 found = httpx.get(f"{running.url}/v1/streams/{stream_id}", timeout=PATIENCE_S)

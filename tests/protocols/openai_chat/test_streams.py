@@ -223,7 +223,7 @@ def test_work_grows_linearly(build: Callable[[int], list[bytes]]) -> None:
             relayed.feed(data)
 
     for work in (decode, relay_all):
-        assert_linear(lambda size, work=work: partial(work, build(size)), 500)  # type: ignore[misc]
+        assert_linear(lambda size, work=work: partial(work, build(size)), 250)  # type: ignore[misc]
 
 
 def test_frames_may_be_megabytes() -> None:
