@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -270,11 +269,3 @@ def stage(folder: Path, services: Services) -> Iterator[Stage]:
             for replica in replicas:
                 replica.end()
             relay.close()
-
-
-def wait_until(holds: object, seconds: float = 20.0) -> None:
-    assert callable(holds)
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until, "did not come about in time"
-        time.sleep(0.05)

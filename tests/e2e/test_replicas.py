@@ -10,7 +10,8 @@ import pytest
 
 from tests.e2e.killing import fill_narrow_key, narrow_status, round_of, services
 from tests.e2e.processes import upstream
-from tests.e2e.replicas import hosts, stage, wait_until
+from tests.e2e.replicas import hosts, stage
+from tests.patience import wait_until
 from tests.services import RedisServer
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are found through /proc")

@@ -15,7 +15,7 @@ from tests.patience import PATIENCE_S, until
 from tests.transport.loops import on_both_loops
 
 LIMITS = ServerLimits(
-    head_timeout_s=0.4, body_timeout_s=0.4, keep_alive_s=0.4, slow_reader_s=0.4, min_body_bytes_per_s=2000
+    head_timeout_s=0.8, body_timeout_s=0.8, keep_alive_s=0.8, slow_reader_s=0.8, min_body_bytes_per_s=2000
 )
 GET = b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: a.test\r\n"
