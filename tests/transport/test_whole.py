@@ -214,7 +214,13 @@ def test_what_frames_a_stream_otherwise_is_not_taken() -> None:
     ):
         assert streamed_response(response(b"Transfer-Encoding: chunked", line)) is None
     assert streamed_response(response(b"Transfer-Encoding: gzip, chunked")) is None
-    assert streamed_response(response(b"Transfer-Encoding: chunked", first=b"HTTP/1.0 200 OK")) is None
+    for first in (
+        b"HTTP/1.0 200 OK",
+        b"HTTP/1.1 204 No Content",
+        b"HTTP/1.1 304 Not Modified",
+        b"HTTP/1.1 100 Continue",
+    ):
+        assert streamed_response(response(b"Transfer-Encoding: chunked", first=first)) is None
 
 
 def test_the_answer_to_head_is_not_taken() -> None:

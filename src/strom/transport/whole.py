@@ -26,6 +26,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from strom.transport.heads import BODILESS_STATUSES
 from strom.transport.requests import HOST
 from strom.transport.types import Headers, RequestHead, ServerLimits
 
@@ -128,7 +129,7 @@ def streamed_response(data: bytes) -> WholeResponse | None:
     headers = _read_fields(lines)
     fields = dict(headers)
     status = _statuses.get(first) or _status(first)
-    if status is None or len(fields) != len(lines) or b"content-length" in fields:
+    if status is None or status in BODILESS_STATUSES or len(fields) != len(lines) or b"content-length" in fields:
         return None
     headers.insert(at, _CHUNKED_FIELD)
     return WholeResponse(status, headers, data[end + 4 :])
