@@ -201,7 +201,7 @@ async def test_a_paused_gzip_body_waits_and_then_ends(client: NativeClient) -> N
 
 @on_both_loops
 async def test_backpressure_reaches_the_upstream(client: NativeClient) -> None:
-    total = 30_000_000
+    total = 12_000_000
 
     async def answer(_request: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % total)
