@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from strom.core.errors import ConfigError, GatewayError
-from strom.core.record import CallRecord
+from strom.core.record import CallRecord, RecordUsage
 from strom.stores import postgres
 from strom.stores.memory import MemoryStore
 from strom.stores.records import RecordFilter, RecordStore
@@ -189,7 +189,7 @@ def test_one_impossible_value_costs_one_record(path: Path) -> None:
     store = sql_store(sqlite_url(path), interval_s=NEVER_S)
     bad_text, bad_number = call(1), call(2)
     bad_text.model_requested = "\ud800"
-    bad_number.usage.input_tokens = 2**80
+    bad_number.usage = RecordUsage(2**80)
     for record in (call(0), bad_text, bad_number, call(3)):
         store.put(record)
     assert store.flush(10)
@@ -203,7 +203,7 @@ def test_a_name_that_postgresql_cannot_hold_costs_no_record(postgres_store: str,
     store = sql_store(postgres_store, tmp_path / "journals", interval_s=NEVER_S)
     odd, impossible = call(1), call(2)
     odd.model_requested = "a\0b"
-    impossible.usage.input_tokens = 2**80
+    impossible.usage = RecordUsage(2**80)
     for record in (call(0), odd, impossible, call(3)):
         store.put(record)
     assert store.flush(10)

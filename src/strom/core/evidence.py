@@ -27,6 +27,9 @@ from strom.core.usage import Usage
 
 SEALED = "sealed"
 """In `Evidence.foreign`: sealed reasoning, whoever made it. Two protocols have a place in which a client gives it back."""
+_NO_NOTES: list[str] = []
+_NOTHING_FOREIGN: dict[str, str] = {}
+"""Shared by all streams that have shown nothing of the kind, which nearly none does. Never written to."""
 _WITH_SEALS = ("anthropic", "openai-responses")
 
 
@@ -65,8 +68,8 @@ class Evidence:
         self.finish_reason: str | None = None
         self.finish_raw = ""
         self.finish_assumed = False
-        self.notes: list[str] = []
-        self.foreign: dict[str, str] = {}
+        self.notes = _NO_NOTES
+        self.foreign = _NOTHING_FOREIGN
         """What only one protocol knows (blocks of its own tools, citations), and which; or SEALED."""
         self.continued = False
         """An earlier upstream gave the first part: what this one counts is not all."""
@@ -114,12 +117,13 @@ class Evidence:
             case BlockStarted(_, block):
                 self._observe_block(block)
             case SignatureDelta():
-                self.foreign["thinking signature"] = SEALED
+                self._find("thinking signature", SEALED)
             case CitationDelta(_, protocol, _):
-                self.foreign["citations"] = protocol
+                self._find("citations", protocol)
             case Started():
                 self.response_id, self.model = event.response_id, event.model
             case Noted(what):
+                self.notes = self.notes or []  # a list of its own
                 self.notes.append(what)
             case Completed():
                 self.complete = True
@@ -133,9 +137,14 @@ class Evidence:
         if block.kind == "tool_call":
             self.tool_calls += 1
         elif block.kind == "opaque":
-            self.foreign[block.name] = block.protocol
+            self._find(block.name, block.protocol)
         elif block.kind == "redacted_thinking":
-            self.foreign[block.kind] = SEALED
+            self._find(block.kind, SEALED)
+
+    def _find(self, what: str, owner: str) -> None:
+        if not self.foreign:
+            self.foreign = {}
+        self.foreign[what] = owner
 
 
 TOKENS: dict[type, str] = {TextDelta: "content", ThinkingDelta: "thinking", ArgumentsDelta: "tool_call"}

@@ -37,7 +37,7 @@ class Cost(msgspec.Struct):
     output_amount: float
 
 
-class Timing(msgspec.Struct):
+class Timing(msgspec.Struct, frozen=True):
     """Milliseconds on a monotonic clock, from the first dispatch (streams.md section 7)."""
 
     time_to_first_token_ms: float | None = None
@@ -49,7 +49,7 @@ class Timing(msgspec.Struct):
     """From dispatch to the upstream's response head."""
 
 
-class UsageParts(msgspec.Struct):
+class UsageParts(msgspec.Struct, frozen=True):
     """The same counts as disjoint parts, the way they are priced: the first three add up to the whole input."""
 
     input: int | None = None
@@ -58,14 +58,14 @@ class UsageParts(msgspec.Struct):
     output: int | None = None
 
 
-class RecordUsage(msgspec.Struct):
+class RecordUsage(msgspec.Struct, frozen=True):
     """`input_tokens` is the whole prompt, `cached_tokens` a part of it; `reasoning_tokens` a part of `output_tokens`."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
-    parts: UsageParts = msgspec.field(default_factory=UsageParts)
+    parts: UsageParts = UsageParts()
 
 
 class RecordError(msgspec.Struct):
@@ -74,6 +74,8 @@ class RecordError(msgspec.Struct):
 
 
 class CallRecord(msgspec.Struct):
+    """`usage` and `timing` are replaced, never changed: a call under way shares the empty ones with all others."""
+
     trace_id: str
     status: Status = "started"
     started_at: float = 0.0
@@ -92,9 +94,9 @@ class CallRecord(msgspec.Struct):
     retention: str | None = None
     key_name: str | None = None
     cost_estimate: Cost | None = None
-    usage: RecordUsage = msgspec.field(default_factory=RecordUsage)
+    usage: RecordUsage = RecordUsage()
     usage_source: str = "none"
-    timing: Timing = msgspec.field(default_factory=Timing)
+    timing: Timing = Timing()
     attempts: list[Attempt] = msgspec.field(default_factory=list)
     dropped: list[str] = msgspec.field(default_factory=list)
     finish_reason: str | None = None

@@ -45,6 +45,9 @@ class _Mode(enum.Enum):
 
 
 _STREAM = _Mode.STREAM
+_NO_NAMES: dict[str, ToolName] = {}
+_NO_HEADERS: Headers = []
+"""Never written to."""
 
 
 def _never(data: bytes) -> None:
@@ -105,7 +108,7 @@ class UpstreamAttempt:
         self.refused_at: float | None = None
         """When the head of an error came."""
         self.status = 0
-        self.response_headers: Headers = []
+        self.response_headers = _NO_HEADERS
         self.exchange: UpstreamExchange | None = None
         self.place: Place | None = None
         """At an endpoint that serves only so many at once."""
@@ -114,7 +117,7 @@ class UpstreamAttempt:
         self.ended = False
         self.dispatched = False
         self.asked_stream = False
-        self.names: dict[str, ToolName] = {}
+        self.names = _NO_NAMES
         self.relays = False
         """The answer can go to the client as it comes."""
         self.check: AnswerCheck | None = None

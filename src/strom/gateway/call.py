@@ -40,7 +40,7 @@ from strom.gateway.services import Services
 from strom.gateway.waiting import COMMENTED, must_queue, rest, waiting_beat
 from strom.protocols.codec import Codec, StreamEncoder
 from strom.transport.timers import Handle
-from strom.transport.types import Exchange
+from strom.transport.types import Exchange, Headers
 from strom.upstreams.timeouts import HEADER as WISHES_HEADER
 from strom.upstreams.timeouts import parse_wishes
 
@@ -48,6 +48,8 @@ LOG = logging.getLogger("strom.call")
 MAX_HELD_FRAMES = 64
 MAX_HELD_BYTES = 262_144
 PAUSED_TICK_S = 1.0
+_NO_HEADERS: Headers = []
+_NO_FIELDS: dict[bytes, bytes] = {}
 KEEP_ALIVES = (b":", b"event: ping", b"event: keepalive")
 """How a read begins that brings nothing but a sign of life."""
 
@@ -63,7 +65,7 @@ class Call:
         "_flowing",
         "_grant",
         "_held",
-        "_held_size",
+        "_held_frames",
         "_hop",
         "_measured_at",
         "_output_sent",
@@ -117,7 +119,7 @@ class Call:
         self.story = make_story(self.request) if opening.plan.continuation else None
         self._hop = FIRST
         self.attempt: UpstreamAttempt | None = None
-        self.past: list[Attempt] = []
+        self.past: tuple[Attempt, ...] = ()
         self.dropped: tuple[str, ...] = ()
         self._encoder: StreamEncoder | None = None
         self.committed = False
@@ -127,10 +129,10 @@ class Call:
         self.write = exchange.write
         self._settled = False
         self._error: StromError | None = None
-        self._beats = self._held_size = self.seen_deltas = 0  # beats: heartbeats that the encoder wrote
+        self._beats = self._held_frames = self.seen_deltas = 0  # beats: heartbeats that the encoder wrote
         self._measured_at: float | None = None
         self.paused_at: float | None = None
-        self._held: list[bytes] = []
+        self._held = b""
         self.dispatched_at: float | None = None
         self.first_token_at: float | None = None
         self.last_frame_at = self.window_at = 0.0
@@ -208,7 +210,7 @@ class Call:
         attempt.asked_stream = outgoing.asked_stream
         attempt.relays = outgoing.relays
         attempt.check = outgoing.check
-        attempt.names = outgoing.call.tool_names
+        attempt.names = outgoing.call.tool_names or attempt.names
         if self.request.stream:
             attempt.use(self._make_pipe(attempt))
         if self.dispatched_at is None:
@@ -222,6 +224,8 @@ class Call:
             attempt,
             connect_timeout_s=attempt.timeouts.connect_s,
         )
+        if self.request.stream:  # it may be open for long; what another attempt needs of its head is in `incoming`
+            self.exchange.head = msgspec.structs.replace(self.exchange.head, headers=_NO_HEADERS, fields=_NO_FIELDS)
         if self.exchange.paused:
             attempt.exchange.pause_reading()
         self._arm()
@@ -314,9 +318,8 @@ class Call:
             attempt.exchange.express(attempt.take_piece)
             attempt.look_ahead()
         if self.story is None:
-            self.incoming = Incoming(self.codec, self.request, b"", [])
+            self.incoming = Incoming(self.codec, self.request, b"", _NO_HEADERS)
             self.exchange.body = b""
-            self.exchange.head = msgspec.structs.replace(self.exchange.head, headers=[], fields={})
 
     def take_whole(self, attempt: UpstreamAttempt, body: bytes) -> None:
         """A whole reply has come, whatever was asked for."""
@@ -382,7 +385,7 @@ class Call:
                 self.exchange.write(out)
                 self._output_sent = True
             elif out:
-                self._held.append(out)
+                self._held += out
             self.attempt_failed(attempt, evidence.error)
             return
         attempt.let_end()
@@ -419,10 +422,10 @@ class Call:
             self._fail(error)
             return
         self._rate(attempt, error)
-        self.past.append(describe_attempt(attempt, error, self.now(), self.plan))
+        self.past = (*self.past, describe_attempt(attempt, error, self.now(), self.plan))
         if untouched:
-            self._held.clear()
-            self._held_size = self.seen_deltas = 0
+            self._held = b""
+            self._held_frames = self.seen_deltas = 0
             self._renew_encoder()
         self._dispatch(hop)
 
@@ -485,9 +488,9 @@ class Call:
 
     def _hold(self, attempt: UpstreamAttempt, out: bytes) -> None:
         """Keep frames back until one bears a token, so that an upstream that then refuses still gives a real status."""
-        self._held.append(out)
-        self._held_size += len(out)
-        if self.first_token_at is None and len(self._held) <= MAX_HELD_FRAMES and self._held_size <= MAX_HELD_BYTES:
+        self._held += out
+        self._held_frames += 1
+        if self.first_token_at is None and self._held_frames <= MAX_HELD_FRAMES and len(self._held) <= MAX_HELD_BYTES:
             return
         self._commit(attempt)
         self._send_held()
@@ -507,8 +510,7 @@ class Call:
             self.exchange.write(self._take_held())
 
     def _take_held(self) -> bytes:
-        held = b"".join(self._held)
-        self._held.clear()
+        held, self._held = self._held, b""
         return held
 
     # -- clocks --

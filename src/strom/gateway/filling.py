@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from strom.core.errors import RateLimited, StromError
 from strom.core.evidence import Evidence
+from strom.core.record import Timing
 from strom.gateway.accounts import (
     UsageEstimate,
     demands_usage,
@@ -41,11 +42,12 @@ def bring_up_to_date(call: Call, error: StromError | None, now: float) -> None:
         return
     if call.first_token_at is None and evidence.first_token_kind is not None:
         call.first_token_at = now  # the first token came in the read that is being passed on
-    timing = record.timing
-    timing.first_token_kind = evidence.first_token_kind
-    timing.time_to_first_token_ms = milliseconds(call.dispatched_at, call.first_token_at)
-    timing.request_duration_ms = milliseconds(call.dispatched_at, now)
-    timing.upstream_response_ms = milliseconds(attempt.started_at, attempt.response_at)
+    record.timing = Timing(
+        time_to_first_token_ms=milliseconds(call.dispatched_at, call.first_token_at),
+        first_token_kind=evidence.first_token_kind,
+        request_duration_ms=milliseconds(call.dispatched_at, now),
+        upstream_response_ms=milliseconds(attempt.started_at, attempt.response_at),
+    )
 
 
 def _estimate(call: Call, evidence: Evidence, error: StromError | None) -> UsageEstimate:

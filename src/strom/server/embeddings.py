@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from strom.core.errors import BadRequest, Cancelled, GatewayError, StromError, TimedOut, Unsupported, let_go
-from strom.core.record import Attempt, CallRecord, RecordError, RecordUsage, UsageParts
+from strom.core.record import Attempt, CallRecord, RecordError, RecordUsage, Timing, UsageParts
 from strom.gateway.accounts import cost, milliseconds, outcome_of
 from strom.gateway.admitting import Taken
 from strom.gateway.callers import describe_caller
@@ -138,7 +138,7 @@ class Embedder:
             finally:
                 now = clock.time()
                 attempt.ms = milliseconds(began, now)
-                record.timing.request_duration_ms = milliseconds(started, now)
+                record.timing = Timing(request_duration_ms=milliseconds(started, now))
             await asyncio.sleep(hop.delay_s)
 
     async def _ask_healthily(

@@ -53,6 +53,8 @@ def _chunk_heads() -> list[bytes]:
 
 
 _CHUNK_HEADS = _chunk_heads()
+_NO_HEADERS: Headers = []
+"""Never written to."""
 _LAST_CHUNK = b"0\r\n\r\n"
 
 
@@ -211,7 +213,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._call: NativeUpstreamExchange | None = None
         self._receiver: ResponseReceiver = _NOBODY
         self._transport: asyncio.Transport | None = None
-        self._headers: Headers = []
+        self._headers = _NO_HEADERS
         self._unread_bytes = 0
         """Bytes since the last piece of body: of a head, of trailers, of chunk extensions."""
         self._phase = _IDLE
@@ -474,6 +476,7 @@ class UpstreamConnection(asyncio.Protocol):
             raise RuntimeError("not connected")
         self._phase = _IDLE
         self._parser = None
+        self._headers = _NO_HEADERS
         whole = self._keep_alive and not self._extra and not self._by_close and not transport.is_closing()
         if whole and call is not None and call.paused:
             transport.resume_reading()

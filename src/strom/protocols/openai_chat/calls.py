@@ -53,15 +53,21 @@ class Fragment:
         self.opens = opens
 
 
+_NO_CALLS: list[Call] = []
+_NONE_BY_INDEX: dict[int, Call] = {}
+_NONE_BY_ID: dict[str, Call] = {}
+"""Shared by all answers without calls, which most are. Never written to."""
+
+
 class CallTracker:
     """All calls of one answer, in order of opening."""
 
     __slots__ = ("_by_index", "_ids", "_last", "_seed", "calls")
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self._by_index: dict[int, Call] = {}
-        self._ids: dict[str, Call] = {}
+        self.calls = _NO_CALLS
+        self._by_index = _NONE_BY_INDEX
+        self._ids = _NONE_BY_ID
         self._last: Call | None = None
         self._seed = ""
 
@@ -92,6 +98,8 @@ class CallTracker:
 
     def _open(self, index: int | None, their_id: str, *, custom: bool) -> Call:
         number = len(self.calls)
+        if not number:
+            self.calls, self._by_index, self._ids = [], {}, {}
         call_id = their_id if their_id and their_id not in self._ids else self._invent(number)
         call = Call(number, their_id, call_id, custom=custom)
         self.calls.append(call)

@@ -23,6 +23,9 @@ from strom.wire.splice import join, split
 _DEMANDED = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
+_NO_MEMBERS: Members = {}
+
+
 class HeldFrame:
     """`raw`: the whole frame as it came, None once its JSON was changed."""
 
@@ -71,7 +74,7 @@ class Held:
     def __init__(self, context: ReplyContext) -> None:
         self._context = context
         self._usage_json: bytes | None = None
-        self._usage: Members = {}
+        self._usage = _NO_MEMBERS
         self._usage_frame: HeldFrame | None = None
         self._written = 0
         self.finishes: dict[int, HeldFrame] = {}

@@ -20,6 +20,7 @@ from strom.protocols.openai_chat.schema import Choice, Chunk, Delta, ToolCallPar
 from strom.wire.splice import join, split
 
 JSON = msgspec.json.Encoder().encode
+_NO_NAMES: frozenset[str] = frozenset()
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details")
 
 
@@ -87,7 +88,7 @@ class Repairer:
         """`whole`: of a whole reply, in which nothing can come in pieces."""
         self._mode = context.reasoning
         tools = () if whole or context.request is None else context.request.tools
-        self._names = frozenset(tool.name for tool in tools)
+        self._names = frozenset(tool.name for tool in tools) if tools else _NO_NAMES
 
     def repair(self, choice: Choice, state: ChoiceState, edit: FrameEdit, number: int) -> None:
         """`number`: the choice's place in the chunk."""
