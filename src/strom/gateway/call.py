@@ -40,7 +40,7 @@ from strom.gateway.services import Services
 from strom.gateway.waiting import COMMENTED, must_queue, rest, waiting_beat
 from strom.protocols.codec import Codec, StreamEncoder
 from strom.transport.timers import Handle
-from strom.transport.types import Exchange, Headers
+from strom.transport.types import Exchange
 from strom.upstreams.timeouts import HEADER as WISHES_HEADER
 from strom.upstreams.timeouts import parse_wishes
 
@@ -48,8 +48,6 @@ LOG = logging.getLogger("strom.call")
 MAX_HELD_FRAMES = 64
 MAX_HELD_BYTES = 262_144
 PAUSED_TICK_S = 1.0
-_NO_HEADERS: Headers = []
-_NO_FIELDS: dict[bytes, bytes] = {}
 KEEP_ALIVES = (b":", b"event: ping", b"event: keepalive")
 """How a read begins that brings nothing but a sign of life."""
 
@@ -225,7 +223,7 @@ class Call:
             connect_timeout_s=attempt.timeouts.connect_s,
         )
         if self.request.stream:  # it may be open for long; what another attempt needs of its head is in `incoming`
-            self.exchange.head = msgspec.structs.replace(self.exchange.head, headers=_NO_HEADERS, fields=_NO_FIELDS)
+            self.exchange.head = self.exchange.head.bare()
         if self.exchange.paused:
             attempt.exchange.pause_reading()
         self._arm()
@@ -318,7 +316,7 @@ class Call:
             attempt.exchange.express(attempt.take_piece)
             attempt.look_ahead()
         if self.story is None:
-            self.incoming = Incoming(self.codec, self.request, b"", _NO_HEADERS)
+            self.incoming = Incoming(self.codec, self.request, b"", [])
             self.exchange.body = b""
 
     def take_whole(self, attempt: UpstreamAttempt, body: bytes) -> None:

@@ -18,6 +18,9 @@ import msgspec
 Headers = list[tuple[bytes, bytes]]
 """Header fields in the order they stood on the wire, names in lower case."""
 
+_NO_HEADERS: Headers = []
+_NO_FIELDS: dict[bytes, bytes] = {}
+
 
 class RequestHead(msgspec.Struct, frozen=True):
     """The head of a request a client sent us. `path` is percent-encoded as it came, without the query."""
@@ -40,6 +43,10 @@ class RequestHead(msgspec.Struct, frozen=True):
             if key == name:
                 return value
         return None
+
+    def bare(self) -> RequestHead:
+        """Without its header fields: as much as writing the answer takes."""
+        return RequestHead(self.method, self.path, self.query, _NO_HEADERS, self.http_version, self.peer, _NO_FIELDS)
 
     def header_all(self, name: bytes) -> list[bytes]:
         return [value for key, value in self.headers if key == name] if name in self.fields else []
