@@ -13,6 +13,7 @@ from strom.core.record import Cost, RecordUsage
 from strom.core.usage import Usage
 from strom.gateway.accounts import cost, record_usage
 from strom.upstreams.settings import Price
+from tests.gateway.rig import DONE, FINISH, JSON, PATHS, SSE, USAGE, Rig, chat_frame
 
 PLAIN = Price(0.2, 0.6, "EUR")
 APART = Price(3.0, 15.0, "USD", cached_input=0.3, cache_write=3.75, reasoning=12.0)
@@ -79,3 +80,47 @@ def test_amounts_are_exact(given_tokens: int, produced: int, input_price: float,
     assert found is not None
     exact = given_tokens * Decimal(repr(input_price)) + produced * Decimal(repr(output_price))
     assert Decimal(repr(found.amount)) * 1_000_000 == exact
+
+
+WHOLE = {
+    "openai-chat": '{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":'
+    '"assistant","content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":%s,"completion_tokens":%s}}',
+    "anthropic": '{"id":"c","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"hi"}],'
+    '"stop_reason":"end_turn","usage":{"input_tokens":%s,"output_tokens":%s}}',
+    "openai-responses": '{"id":"r","object":"response","created_at":1,"model":"m","status":"completed","output":[{"type":'
+    '"message","id":"m","role":"assistant","status":"completed","content":[{"type":"output_text","text":"hi"}]}],"usage":'
+    '{"input_tokens":%s,"output_tokens":%s}}',
+    "ollama": '{"model":"m","created_at":"2025-01-01T00:00:00Z","message":{"role":"assistant","content":"hi"},"done":true,'
+    '"done_reason":"stop","prompt_eval_count":%s,"eval_count":%s}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("told", ["-5", "9223372036854775808", f"1{'0' * 330}"])
+@pytest.mark.parametrize("behind", sorted(WHOLE))
+@pytest.mark.parametrize("front", sorted(PATHS))
+def test_counts_that_are_none_are_neither_charged_nor_in_the_way_of_an_end(front: str, behind: str, told: str) -> None:
+    rig = Rig(behind)
+    rig.call(front, stream=False)
+    rig.upstream().response(200, JSON)
+    rig.upstream().end((WHOLE[behind] % (told, told)).encode())
+    _counts_are_sane(rig)
+
+
+@pytest.mark.parametrize("told", [b"-5", b"9223372036854775808", b"1" + b"0" * 330])
+@pytest.mark.parametrize("front", sorted(PATHS))
+def test_such_counts_in_a_stream(front: str, told: bytes) -> None:
+    rig = Rig()
+    rig.call(front)
+    rig.upstream().response(200, SSE)
+    rig.upstream().end(chat_frame({"content": "hi"}), FINISH, USAGE.replace(b":9,", b":" + told + b","), DONE)
+    _counts_are_sane(rig)
+
+
+def _counts_are_sane(rig: Rig) -> None:
+    record = rig.record
+    assert record.status == "completed"
+    assert 0 <= (record.usage.input_tokens or 0) < 1000
+    assert 0 <= (record.usage.output_tokens or 0) < 1000
+    assert record.cost_estimate is None or 0 <= record.cost_estimate.amount < 0.01
+    assert rig.board.ends == [("e1", None)]
+    assert rig.clock.armed == 0

@@ -16,7 +16,7 @@ from strom.client.fetching import Question
 from strom.client.provider import Provider
 from strom.core.errors import ProviderError, Unsupported
 from strom.core.messages import Message
-from strom.core.usage import Usage, estimate_tokens
+from strom.core.usage import Usage, estimate_tokens, token_count
 
 _VERSION = [(b"anthropic-version", b"2023-06-01")]
 MESSAGE_CHARACTERS = 16  # role and separators of a chat template
@@ -90,13 +90,13 @@ def read_embeddings(body: bytes, provider: Provider, count: int) -> Embeddings:
 def _read_openai(body: bytes) -> Embeddings:
     answer = msgspec.json.decode(body, type=_OpenAIEmbeddings)
     vectors = tuple(item.embedding for item in sorted(answer.data, key=lambda item: item.index))
-    usage = Usage(answer.usage.prompt_tokens) if answer.usage is not None else None
+    usage = Usage(token_count(answer.usage.prompt_tokens)) if answer.usage is not None else None
     return Embeddings(vectors, answer.model, usage)
 
 
 def _read_ollama(body: bytes) -> Embeddings:
     answer = msgspec.json.decode(body, type=_OllamaEmbeddings)
-    usage = None if answer.prompt_eval_count is None else Usage(answer.prompt_eval_count)
+    usage = None if answer.prompt_eval_count is None else Usage(token_count(answer.prompt_eval_count))
     return Embeddings(tuple(answer.embeddings), answer.model, usage)
 
 

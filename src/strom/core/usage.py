@@ -11,6 +11,8 @@ from typing import Literal
 import msgspec
 
 UsageSource = Literal["reported", "estimated", "none"]
+MOST_TOKENS = 1 << 40
+"""More than this no call has. Sums, charges and costs of counts up to it stay numbers that every store can hold."""
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -42,6 +44,12 @@ class Usage(msgspec.Struct, frozen=True):
         if self.input_tokens is None or self.output_tokens is None:
             return None
         return self.input_tokens + self.output_tokens
+
+
+def token_count(told: float | None) -> int | None:
+    """A count as an upstream told it. What cannot be one counts as not told: a negative number would give money back, and one
+    without bound would be a cost that is no number."""
+    return int(told) if told is not None and 0 <= told <= MOST_TOKENS else None
 
 
 def estimate_tokens(characters: int) -> int:

@@ -21,7 +21,7 @@ from msgspec import Raw
 
 from strom.core.errors import BadRequest, ProviderError, Unsupported
 from strom.core.messages import Json
-from strom.core.usage import estimate_tokens
+from strom.core.usage import estimate_tokens, token_count
 from strom.protocols.codec import UpstreamCall
 from strom.wire.splice import join, split
 
@@ -213,7 +213,7 @@ def decode_reply(body: bytes, count: int) -> EmbeddingReply:
     items = sorted(enumerate(wire.data or []), key=lambda item: item[0] if item[1].index is None else item[1].index)
     vectors = [_vector(item.embedding) for _, item in items]
     check_vectors(vectors, count)
-    return EmbeddingReply(wire.model or "", vectors, wire.usage.prompt_tokens if wire.usage else None)
+    return EmbeddingReply(wire.model or "", vectors, token_count(wire.usage.prompt_tokens if wire.usage else None))
 
 
 def check_vectors(vectors: list[Vector], count: int) -> None:

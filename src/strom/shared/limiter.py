@@ -19,6 +19,8 @@ import msgspec
 
 UNIT = 60_000
 MONEY = 1_000_000_000
+_MOST = 1 << 62
+"""Levels end there: they stand in 64 bits where processes share them. No real limit is near it."""
 CONCURRENT_WAIT_MS = 1000
 """When a slot comes free, nobody knows: this is what is told."""
 Kind = Literal["requests", "tokens", "concurrent", "budget", "unavailable"]
@@ -185,9 +187,9 @@ class Level:
     def give_back(self, scope: Scope, reserved: int, charge: Charge) -> None:
         """After `flow`, in the period in which the call ended."""
         if scope.tokens:
-            self.tokens = max(0, self.tokens + (charge.tokens - reserved) * UNIT)
+            self.tokens = min(max(0, self.tokens + (charge.tokens - reserved) * UNIT), _MOST)
         if scope.budget and charge.currency == scope.currency:
-            self.spent += charge.money
+            self.spent = min(self.spent + charge.money, _MOST)
 
     def waits(self, scope: Scope, cost: int, period_left_ms: int) -> list[tuple[int | None, Kind]]:
         """What stands against one more call, and for how long. None: for ever."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw
 
-from strom.core.usage import Usage
+from strom.core.usage import Usage, token_count
 from strom.protocols.anthropic_messages import schema
 
 _USAGE = msgspec.json.Decoder(schema.UsageIn)
@@ -62,14 +62,11 @@ class UsageMerger:
         usage = read_usage(raw)
         if usage is None:
             return None
-        if usage.input_tokens is not None:
-            self._input = usage.input_tokens
-        if usage.output_tokens is not None and not start:
-            self._output = usage.output_tokens
-        if usage.cache_read_input_tokens is not None:
-            self._cache_read = usage.cache_read_input_tokens
-        if usage.cache_creation_input_tokens is not None:
-            self._cache_write = usage.cache_creation_input_tokens
+        self._input = _later(usage.input_tokens, self._input)
+        if not start:
+            self._output = _later(usage.output_tokens, self._output)
+        self._cache_read = _later(usage.cache_read_input_tokens, self._cache_read)
+        self._cache_write = _later(usage.cache_creation_input_tokens, self._cache_write)
         self._thinking = _thinking_tokens(usage, self._thinking)
         return self._total()
 
@@ -94,7 +91,12 @@ def _thinking_tokens(usage: schema.UsageIn, before: int | None) -> int | None:
         found = schema.read(_DETAILS, usage.output_tokens_details).thinking_tokens
     except ValueError:
         return before
-    return before if found is None else found
+    return _later(found, before)
+
+
+def _later(told: int | None, before: int | None) -> int | None:
+    count = token_count(told)
+    return before if count is None else count
 
 
 def usage_out(usage: Usage | None, input_estimate: int, output_estimate: int) -> schema.UsageOut:

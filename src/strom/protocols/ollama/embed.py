@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from strom.core.errors import BadRequest, ProviderError
 from strom.core.messages import Json
+from strom.core.usage import token_count
 from strom.protocols.codec import UpstreamCall
 from strom.protocols.embeddings import EmbeddingReply, EmbeddingRequest, Vector, check_vectors, need_texts
 from strom.protocols.ollama.errors import error_in_line
@@ -162,5 +163,4 @@ def decode_embed_reply(body: bytes, count: int) -> EmbeddingReply:
     vectors = wire.embeddings if wire.embeddings is not None else [wire.embedding] if wire.embedding else []
     check_vectors(vectors, count)
     durations = tuple((name, int(value)) for name in DURATIONS if (value := getattr(wire, name)) is not None)
-    counted = None if wire.prompt_eval_count is None else int(wire.prompt_eval_count)
-    return EmbeddingReply(wire.model or "", vectors, counted, durations)
+    return EmbeddingReply(wire.model or "", vectors, token_count(wire.prompt_eval_count), durations)

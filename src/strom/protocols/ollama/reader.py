@@ -18,7 +18,7 @@ import msgspec
 from strom.core.errors import IncompleteCompletion, IncompleteStream, InvalidStreamEvent, StromError
 from strom.core.events import Completed, Event, Failed, Finished, Started, UsageReported
 from strom.core.think_tags import ThinkTags
-from strom.core.usage import Usage
+from strom.core.usage import Usage, token_count
 from strom.protocols.codec import Quirks
 from strom.protocols.ollama import schema
 from strom.protocols.ollama.blocks import Blocks
@@ -147,11 +147,7 @@ def contents_of(line: schema.Line) -> tuple[str, str, list[schema.CallIn] | None
 def usage_of(line: schema.Line) -> Usage:
     """Counts and durations; what is missing (a cached prompt's count) is unknown, not 0."""
     durations = tuple((name, int(value)) for name in schema.DURATIONS if (value := getattr(line, name)) is not None)
-    return Usage(_whole(line.prompt_eval_count), _whole(line.eval_count), durations=durations)
-
-
-def _whole(number: float | None) -> int | None:
-    return None if number is None else int(number)
+    return Usage(token_count(line.prompt_eval_count), token_count(line.eval_count), durations=durations)
 
 
 def _terminal(pending: bytes) -> schema.Line | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from strom.core.usage import Usage, estimate_tokens
+from strom.core.usage import Usage, estimate_tokens, token_count
 from strom.protocols.openai_chat.schema import CompletionDetails, PromptDetails, UsageReport
 
 
@@ -26,11 +26,11 @@ def to_usage(report: UsageReport) -> Usage:
     completion = report.completion_tokens_details or CompletionDetails()
     cached = prompt.cached_tokens if prompt.cached_tokens is not None else report.prompt_cache_hit_tokens
     return Usage(
-        report.prompt_tokens,
-        report.completion_tokens,
-        cached,
-        prompt.cache_write_tokens,
-        completion.reasoning_tokens,
+        token_count(report.prompt_tokens),
+        token_count(report.completion_tokens),
+        token_count(cached),
+        token_count(prompt.cache_write_tokens),
+        token_count(completion.reasoning_tokens),
     )
 
 

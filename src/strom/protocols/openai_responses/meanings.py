@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from strom.core.events import Finished
-from strom.core.usage import Usage, estimate_tokens
+from strom.core.usage import Usage, estimate_tokens, token_count
 from strom.protocols.openai_responses.schema import ENCODE, Loose, number, present, read
 
 # --- finish reasons ------------------------------------------------------------------------------
@@ -73,11 +73,11 @@ def read_usage(raw: Raw) -> Usage | None:
         return None
     into, out = _details(wire.input_tokens_details), _details(wire.output_tokens_details)
     usage = Usage(
-        number(wire.input_tokens),
-        number(wire.output_tokens),
-        number(into.cached_tokens),
-        number(into.cache_write_tokens),
-        number(out.reasoning_tokens),
+        token_count(number(wire.input_tokens)),
+        token_count(number(wire.output_tokens)),
+        token_count(number(into.cached_tokens)),
+        token_count(number(into.cache_write_tokens)),
+        token_count(number(out.reasoning_tokens)),
     )
     return None if usage == Usage() else usage
 
