@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +75,49 @@ async def test_one_that_fails_harms_no_other() -> None:
     await until(lambda: gone)
     assert gone == ["other"]
     assert isinstance(told[0]["exception"], ZeroDivisionError)
+
+
+async def test_one_that_is_cancelled_within_harms_no_other() -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: None)
+    timers, gone = Timers(loop), list[str]()
+
+    def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    timers.at(0.0, cancelled)
+    timers.at(0.0, lambda: gone.append("at once"))
+    timers.at(time.monotonic() + 0.01, lambda: gone.append("later"))
+    await until(lambda: len(gone) == 2)
+    assert gone == ["at once", "later"]
+
+
+class CountingLoop:
+    """A loop, and how often a timer of it was set."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.armed = 0
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        self.armed += 1
+        return self._loop.call_later(delay_s, callback)
+
+
+def test_the_loop_is_not_kept_busy_until_one_goes_off() -> None:
+    """On uvloop, which counts whole milliseconds."""
+
+    async def play() -> None:
+        loop, gone = CountingLoop(asyncio.get_running_loop()), list[int]()
+        timers = Timers(cast(asyncio.AbstractEventLoop, loop))
+        now = time.monotonic()
+        for number in range(20):
+            timers.at(now + 0.00237 * number, lambda number=number: gone.append(number))  # type: ignore[misc]
+        await until(lambda: len(gone) == 20)
+        assert loop.armed <= 60
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(play())
 
 
 async def test_cancelled_ones_do_not_pile_up() -> None:

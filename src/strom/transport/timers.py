@@ -14,6 +14,8 @@ from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 FEW = 64
+_ROUNDED_UP_S = 0.0005
+"""Makes uvloop, which rounds to milliseconds, round up: a rest that it took for nothing would be waited for in a busy loop."""
 
 
 class Handle(Protocol):
@@ -82,16 +84,18 @@ class Timers:
         if self._armed is not None:
             self._armed.cancel()
         self._armed_for = due
-        self._armed = self._loop.call_later(max(0.0, due - time.monotonic()), self._run)
+        self._armed = self._loop.call_later(max(0.0, due - time.monotonic()) + _ROUNDED_UP_S, self._run)
 
     def _run(self) -> None:
         self._armed_for = float("-inf")  # what the callbacks set is armed below, with what stood before it
         now = time.monotonic()
-        while self._heap and (self._heap[0].due <= now or self._heap[0].callback is None):
-            self._go_off(heappop(self._heap))
-        self._armed = None
-        if self._heap:
-            self._arm(self._heap[0].due)
+        try:
+            while self._heap and (self._heap[0].due <= now or self._heap[0].callback is None):
+                self._go_off(heappop(self._heap))
+        finally:  # a cancellation or an exit, which the loop is told of, holds up none of the others
+            self._armed = None
+            if self._heap:
+                self._arm(self._heap[0].due)
 
     def _go_off(self, entry: _Entry) -> None:
         callback, entry.callback = entry.callback, None
