@@ -57,10 +57,14 @@ class StromError(Exception):
 def let_go(error: BaseException) -> None:
     """For an error that has arrived where it becomes an answer: without the frames that it passed. They refer to it and to
     everything of its call, so that only a collection would free all that."""
-    error.__traceback__ = None
-    for behind in (error.__cause__, error.__context__):
-        if behind is not None and behind.__traceback__ is not None:
-            let_go(behind)
+    left: list[BaseException | None] = [error]
+    seen = set()
+    while left:  # no recursion: a row of errors can be longer than the stack is deep, and it can be a circle
+        each = left.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = None
+            left += (each.__cause__, each.__context__)
 
 
 # --- the client's fault --------------------------------------------------------------------------
