@@ -45,6 +45,8 @@ class _Mode(enum.Enum):
 
 
 _STREAM = _Mode.STREAM
+_LONGEST_KIND_BYTES = 256
+"""No more of a content type is looked at, and remembered."""
 _NO_NAMES: dict[str, ToolName] = {}
 _NO_HEADERS: Headers = []
 """Never written to."""
@@ -298,7 +300,7 @@ class UpstreamAttempt:
     def _is_stream(self, headers: Headers) -> bool:
         """By content type; one that says nothing of use is what was asked for."""
         kind = next((value for name, value in headers if name == b"content-type"), b"")
-        return _tells_stream(kind, asked=self.asked_stream)
+        return _tells_stream(kind[:_LONGEST_KIND_BYTES], asked=self.asked_stream)
 
     def refusal(self) -> StromError:
         """What the error that the upstream answered with stands for, as far as its body has come."""
