@@ -74,6 +74,29 @@ def test_no_endpoint_left_is_refused_before_anything_is_sent() -> None:
         closed.plan("m", None, "eu-only")
 
 
+def test_what_one_policy_allows_is_not_remembered_for_another() -> None:
+    """Nor for the same name after a reload, nor for a key whose policy was changed."""
+    model = ModelSettings("m", (endpoint("a", "near"),))
+    us = PolicySettings("us-only", regions=("us-*",))
+    places = [upstream("near", "eu-de"), upstream("far", "us-east")]
+    first = Router(places, [model, ModelSettings("all", (endpoint("a", "near"), endpoint("b", "far")))], [EU, us])
+    plan = first.plan("m", None, "eu-only")
+    for _ in range(2):
+        plan.check(plan.endpoints[0])
+    with pytest.raises(PermissionDenied):
+        first.plan("m", KeySettings("k", "h", policy="us-only"), "eu-only")
+    here, there = first.plan("all", None, "eu-only"), first.plan("all", None, "us-only")
+    for _ in range(2):
+        here.check(here.endpoints[0])
+        there.check(there.endpoints[0])
+        for plan, other in ((here, there), (there, here)):
+            with pytest.raises(PermissionDenied):
+                plan.check(other.endpoints[0])
+    after = Router(places, [model], [PolicySettings("eu-only", regions=("eu-fr",))])
+    with pytest.raises(PermissionDenied):
+        after.plan("m", None, "eu-only")
+
+
 def test_a_request_cannot_loosen_the_policy_of_its_key() -> None:
     everywhere = PolicySettings("everywhere")
     both = Router([upstream("near", "eu-de"), upstream("far", "us-east")], [QWEN], [EU, everywhere])
