@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from strom.core.record import Cost, RecordUsage
-from strom.core.usage import Usage
+from strom.core.usage import MOST_TOKENS, Usage
 from strom.gateway.accounts import cost, record_usage
 from strom.upstreams.settings import Price
 from tests.gateway.rig import DONE, FINISH, JSON, PATHS, SSE, USAGE, Rig, chat_frame
@@ -80,6 +81,28 @@ def test_amounts_are_exact(given_tokens: int, produced: int, input_price: float,
     assert found is not None
     exact = given_tokens * Decimal(repr(input_price)) + produced * Decimal(repr(output_price))
     assert Decimal(repr(found.amount)) * 1_000_000 == exact
+
+
+PRICES = st.floats(0, 1e4) | st.sampled_from([0.1 + 1e-9, 1 / 3, 5e-324, 1e22, 0.15, 2.5e-7])
+COUNTS = st.integers(0, 10**6) | st.sampled_from([0, 1, MOST_TOKENS])
+PARTS = st.none() | COUNTS
+
+
+@given(st.tuples(*[PRICES] * 5), st.tuples(COUNTS, COUNTS, PARTS, PARTS, PARTS))
+def test_no_token_costs_twice_whatever_is_told_of_the_parts(
+    prices: tuple[float, ...], told: tuple[int, int, int | None, int | None, int | None]
+) -> None:
+    """Beside fractions: each part is at most what is left of its whole."""
+    given_tokens, produced, in_cache, into_cache, thought = told
+    found = cost(record_usage(Usage(*told)), Price(prices[0], prices[1], "EUR", prices[2], prices[3], prices[4]))
+    cached = min(in_cache or 0, given_tokens)
+    written = min(into_cache or 0, given_tokens - cached)
+    reasoning = min(thought or 0, produced)
+    per_token = [Fraction(repr(price)) / 1_000_000 for price in prices]
+    counts = (given_tokens - cached - written, produced - reasoning, cached, written, reasoning)
+    each = [count * price for count, price in zip(counts, per_token, strict=True)]
+    paid_in, paid_out = (round(paid, 12) for paid in (each[0] + each[2] + each[3], each[1] + each[4]))
+    assert found == Cost(float(paid_in + paid_out), "EUR", float(paid_in), float(paid_out))
 
 
 WHOLE = {

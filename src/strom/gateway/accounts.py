@@ -146,9 +146,10 @@ def cost(usage: RecordUsage, prices: Prices | None, at: float = 0.0) -> Cost | N
     price = price_on(prices, at)
     if price is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
-    cached, written = min(usage.cached_tokens or 0, usage.input_tokens), usage.parts.cache_write or 0
+    cached = min(usage.cached_tokens or 0, usage.input_tokens)
+    written = min(usage.parts.cache_write or 0, usage.input_tokens - cached)
     reasoning = min(usage.reasoning_tokens or 0, usage.output_tokens)
-    plain = max(0, usage.input_tokens - cached - written)
+    plain = usage.input_tokens - cached - written
     billed = Billed(plain, cached, written, usage.output_tokens - reasoning, reasoning)
     paid_in, paid_out, unit = amounts(price, billed)
     if unit != TRILLION:
