@@ -78,6 +78,10 @@ def record(status: Any, given: int | None = None, produced: int | None = None, *
         (record("failed", 10, 0, usage_source="reported"), Charge(10)),
         (record("failed", deltas=3), Charge(106)),
         (record("rejected"), Charge()),
+        (
+            record("completed", 1 << 40, 1, cost_estimate=Cost(1e12, "EUR", 1e12, 0)),
+            Charge(100_000_000_000, 1 << 53, "EUR"),
+        ),
         (record("completed", 1, 1, cost_estimate=Cost(0.25, "EUR", 0.1, 0.15)), Charge(2, MONEY // 4, "EUR")),
     ],
 )

@@ -30,6 +30,8 @@ _EXACT_BELOW = 1000
 
 MOST = 100_000_000_000
 """Nobody reaches more, and up to here buckets are counted exactly everywhere: in 64 bits, and in Redis' doubles."""
+_MOST_MONEY = 1 << 53
+"""Of one call, nine million of a currency: what a broken backend's counts would cost, many times over, still fits."""
 
 
 class _Bound(msgspec.Struct, frozen=True):
@@ -156,8 +158,8 @@ def charge_for(record: CallRecord, estimate: int, *, costs: bool = True) -> Char
     else:
         tokens = (estimate if given is None else given) + (record.deltas if produced is None else produced)
     if cost is not None:
-        return Charge(tokens, _cost_money(cost.amount), cost.currency)
-    return Charge(tokens) if tokens else NOTHING
+        return Charge(min(tokens, MOST), min(_cost_money(cost.amount), _MOST_MONEY), cost.currency)
+    return Charge(min(tokens, MOST)) if tokens else NOTHING
 
 
 # --- words -----------------------------------------------------------------------------------------
