@@ -6,14 +6,17 @@ import logging
 
 import pytest
 
+from strom.core.access import Limits
 from strom.core.errors import StromError
 from strom.core.evidence import Evidence
+from strom.gateway import call as call_module
 from strom.gateway.attempt import MAX_READ_BYTES
 from strom.gateway.call import Call
 from strom.gateway.clocks import REFUSAL_BODY_S
 from strom.gateway.services import CallSettings
 from strom.protocols.codec import Quirks
-from tests.gateway.rig import DONE, FINISH, JSON, PATHS, ROLE, SSE, Rig, data_objects, text
+from tests.gateway.rig import DONE, FINISH, JSON, PATHS, ROLE, SSE, USAGE, Rig, data_objects, text
+from tests.gateway.test_limits import AUTH, rig_with
 
 FRONTS = sorted(PATHS)
 CALM = CallSettings(heartbeat_s=1000)
@@ -76,6 +79,34 @@ def test_a_defect_that_cannot_even_be_told_cuts_the_client_off() -> None:
     rig.upstream().read(text("lo"))
     assert exchange.state == "aborted"
     settled(rig)
+
+
+@pytest.mark.parametrize("how", ["left", "whole", "cut"])
+def test_a_record_that_cannot_be_filled_keeps_nothing_from_being_given_back(
+    how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = rig_with(Limits(concurrent=1))
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    for _ in range(2):  # the second call gets the place of the first one
+        exchange = rig.call(headers=AUTH)
+        rig.upstream().response(200, SSE)
+        rig.upstream().read(ROLE, text("Hel"))
+        with monkeypatch.context() as patched:
+            patched.setattr(call_module, "bring_up_to_date", broken)
+            if how == "left":
+                exchange.disconnect()
+            else:
+                rig.upstream().read(*([FINISH, USAGE, DONE] if how == "whole" else []))
+                rig.upstream().end()
+            rig.clock.advance(10)
+        assert (exchange.status, DONE in exchange.body_out) == (200, False)
+        assert "no complete record" in caplog.text
+        assert [record.status for record in rig.records.all] == ["failed"]
+        assert not rig.services.running
+        rig.records.all.clear()
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -38,7 +38,7 @@ from strom.gateway.replying import make_context
 from strom.gateway.responses import passed_headers, respond_error, stream_headers, whole_headers
 from strom.gateway.services import Services
 from strom.gateway.waiting import COMMENTED, must_queue, rest, waiting_beat
-from strom.protocols.codec import Codec, StreamEncoder
+from strom.protocols.codec import Codec, StreamEncoder, no_block
 from strom.transport.timers import Handle
 from strom.transport.types import Exchange
 from strom.upstreams.timeouts import HEADER as WISHES_HEADER
@@ -459,8 +459,12 @@ class Call:
             self._timer.cancel()
             self._timer = None
         self.exchange.on_disconnect = self.exchange.on_pause = self.exchange.on_resume = None
-        if error is not None or self._measured_at is None:
-            self._fill(error)  # else the block has been written: record and block are the same
+        try:
+            if error is not None or self._measured_at is None:
+                self._fill(error)  # else the block has been written: record and block are the same
+        except Exception:  # whatever the record then lacks, it is kept, and what the call holds is given back
+            LOG.exception("call %s has no complete record", self.record.trace_id)
+            self.record.status = "failed"
         self.record.ended_at = self.services.wall()
         self.record.bytes_out = self.exchange.bytes_out
         if isinstance(error, Cancelled):
@@ -470,10 +474,8 @@ class Call:
         if self._grant is not None:
             self._grant.settle(self.record)
         self.services.settle(self.record)
-        self.attempt = self._error = (
-            None  # no reference cycle outlives the call: memory goes at once, without a collection
-        )
-        self.context.block = _no_block
+        self.attempt = self._error = None  # no circle outlives the call: memory goes without a collection
+        self.context.block = no_block
 
     def _rate(self, attempt: UpstreamAttempt, error: StromError | None) -> None:
         if attempt.dispatched:
@@ -594,7 +596,3 @@ class Call:
     def _fill(self, error: StromError | None) -> None:
         """Bring the record up to date. Called before the block is written and once more when the call settles."""
         bring_up_to_date(self, error, self._measured_at if self._measured_at is not None else self.now())
-
-
-def _no_block() -> bytes | None:
-    return None

@@ -88,6 +88,11 @@ class Quirks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sent when the protocol demands a limit (Anthropic) and the client gave none."""
 
 
+def no_block() -> bytes | None:
+    """Of a call that tells nothing of itself, or nothing any more."""
+    return None
+
+
 class ReplyContext(msgspec.Struct):
     """What an encoder or relay needs to know of the call. One per call, made by the gateway before the first frame.
 
@@ -110,7 +115,7 @@ class ReplyContext(msgspec.Struct):
     input_estimate: int = 1
     """Estimated prompt tokens, at least 1: stands where a protocol demands a number before upstream told one."""
     block_name: str = "strom"
-    block: Callable[[], bytes | None] = lambda: None
+    block: Callable[[], bytes | None] = no_block
     reasoning: str = "native"
     """native | text | drop: what happens to reasoning on the way out (product.md, [server] reasoning)."""
     request: Request | None = None
