@@ -46,9 +46,6 @@ class Cut(NamedTuple):
     how: How
 
 
-_Calling = tuple[str, How, MemoryExchange, MemoryUpstream]
-
-
 class Proof(NamedTuple):
     """From which offsets on an answer is proven: `maybe` where only the sentinel's line ends are missing, `surely` then."""
 
@@ -120,6 +117,48 @@ def stream_signals(front: str, body: bytes) -> Signals:
     return Signals(successes, errors)
 
 
+class Listener:
+    """What a client has been told so far: lines that are whole are read once."""
+
+    def __init__(self, front: str, exchange: MemoryExchange) -> None:
+        self._front = front
+        self._exchange = exchange
+        self._heard = 0
+        self._rest = b""
+        self._told = Signals(0, 0)
+        self.size_bytes = 0
+
+    def listen(self) -> None:
+        new = b"".join(self._exchange.writes[self._heard :])
+        self._heard = len(self._exchange.writes)
+        self.size_bytes += len(new)
+        lines, end, self._rest = (self._rest + new).rpartition(b"\n")
+        if end:
+            more = stream_signals(self._front, lines)
+            self._told = Signals(self._told.successes + more.successes, self._told.errors + more.errors)
+
+    def forget(self) -> None:
+        """Listen, and keep no copy of what was heard: a copy of the process is the smaller."""
+        self.listen()
+        if self._exchange.status == 200:
+            self._exchange.writes.clear()
+            self._heard = 0
+
+    def signals(self, *, streamed: bool) -> Signals:
+        if self._exchange.status != 200 or not streamed:
+            return signals_of(self._front, self._exchange, streamed=streamed)
+        last = stream_signals(self._front, self._rest)
+        return Signals(self._told.successes + last.successes, self._told.errors + last.errors)
+
+
+class _Calling(NamedTuple):
+    front: str
+    how: How
+    exchange: MemoryExchange
+    upstream: MemoryUpstream
+    client: Listener
+
+
 def _signal(front: str, line: bytes) -> tuple[bool, bool]:
     match front:
         case "openai-chat":
@@ -177,7 +216,7 @@ class Cutter:
         exchange, upstream = self._begin(cut.front)
         self._play(upstream, cut)
         rig.clock.advance(_LINGER_S)
-        broken = self._judge(cut, exchange, upstream, rig.records.all)
+        broken = self._judge(cut, Listener(cut.front, exchange), exchange, upstream, rig.records.all)
         if rig.clock.armed:
             broken.append("a timer is left")
         rig.client.sent.clear()
@@ -192,9 +231,9 @@ class Cutter:
         one's own offset and ends it there. So the work is linear in the length, where `cut` begins anew for each offset.
         For a process of one thread.
         """
-        calls = [[(front, how, *self._begin(front)) for front in FRONTS for how in HOWS] for _ in range(_BATCH)]
-        everyone = [call[3] for those in calls for call in those]
-        for upstream in everyone:
+        calls = [[self._call(front, how) for front in FRONTS for how in HOWS] for _ in range(_BATCH)]
+        everyone = [call for those in calls for call in those]
+        for _, _, _, upstream, _ in everyone:
             upstream.response(self.status, SSE if self.streamed else JSON)
             if offsets.start:
                 upstream.read(self.body[: offsets.start])
@@ -209,8 +248,10 @@ class Cutter:
                 done(len(batch))
                 if status:
                     yield os.read(told, _MOST_TOLD).decode()
-                for upstream in everyone:
+                for _, _, _, upstream, client in everyone:
                     upstream.read(self.body[first : first + _BATCH])
+                    if self.streamed:
+                        client.forget()
         finally:
             os.close(told)
             os.close(tell)
@@ -224,7 +265,7 @@ class Cutter:
                 broken += self._end_at(offset, those, batch.start)
             for those in calls[len(batch) :]:
                 for call in those:
-                    call[2].disconnect()
+                    call.exchange.disconnect()
             self._rig.clock.advance(_LINGER_S)
             if self._rig.clock.armed:
                 broken.append("a timer is left")
@@ -236,15 +277,15 @@ class Cutter:
 
     def _end_at(self, offset: int, calls: list[_Calling], read: int) -> Iterator[str]:
         """`read`: how far the answer has been read."""
-        for _, how, _, upstream in calls:
+        for _, how, _, upstream, _ in calls:
             if offset > read:
                 upstream.read(self.body[read:offset])
             _end(upstream, how)
         self._rig.clock.advance(_LINGER_S / _BATCH)
         records = {record.trace_id.encode(): record for record in self._rig.records.all}
-        for front, how, exchange, upstream in calls:
+        for front, how, exchange, upstream, client in calls:
             own = records.get(exchange.header_out(b"x-strom-trace-id") or b"")
-            found = self._judge(Cut(front, offset, how), exchange, upstream, [own] if own is not None else [])
+            found = self._judge(Cut(front, offset, how), client, exchange, upstream, [own] if own is not None else [])
             yield from (f"{front} {how} at {offset}: {what}" for what in found)
 
     def _begin(self, front: str) -> tuple[MemoryExchange, MemoryUpstream]:
@@ -252,11 +293,22 @@ class Cutter:
         self._rig.gateway.handle_call(exchange, CODECS[front])
         return exchange, self._rig.upstream()
 
+    def _call(self, front: str, how: How) -> _Calling:
+        exchange, upstream = self._begin(front)
+        return _Calling(front, how, exchange, upstream, Listener(front, exchange))
+
     def _judge(
-        self, cut: Cut, exchange: MemoryExchange, upstream: MemoryUpstream, records: list[CallRecord]
+        self,
+        cut: Cut,
+        client: Listener,
+        exchange: MemoryExchange,
+        upstream: MemoryUpstream,
+        records: list[CallRecord],
     ) -> list[str]:
-        signals = signals_of(cut.front, exchange, streamed=self.streamed)
-        broken = [*self._at_the_client(cut, exchange, signals), *_in_the_record(exchange, signals, records)]
+        client.listen()
+        signals = client.signals(streamed=self.streamed)
+        size_bytes = client.size_bytes
+        broken = [*self._at_the_client(cut, exchange, signals), *_in_the_record(exchange, size_bytes, signals, records)]
         if not upstream.over or upstream.paused:
             broken.append("the upstream is still open")
         return broken
@@ -292,7 +344,9 @@ def _end(upstream: MemoryUpstream, how: How) -> None:
         upstream.fail(_LOST)
 
 
-def _in_the_record(exchange: MemoryExchange, signals: Signals, records: list[CallRecord]) -> Iterator[str]:
+def _in_the_record(
+    exchange: MemoryExchange, size_bytes: int, signals: Signals, records: list[CallRecord]
+) -> Iterator[str]:
     if len(records) != 1:
         yield f"{len(records)} records"
         return
@@ -301,5 +355,5 @@ def _in_the_record(exchange: MemoryExchange, signals: Signals, records: list[Cal
         yield f"the record says {record.status}, complete {record.complete}"
     if (record.error is None) is not success:
         yield f"the record's error is {record.error}"
-    if (record.http_status, record.bytes_out) != (exchange.status, len(exchange.body_out)):
+    if (record.http_status, record.bytes_out) != (exchange.status, size_bytes):
         yield f"the record says status {record.http_status} and {record.bytes_out} bytes"
