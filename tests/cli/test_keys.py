@@ -79,6 +79,7 @@ def test_the_life_of_a_key(strom: Strom, store: str) -> None:
         (["rotate", "ci", "--overlap", "long"], 2, "expected an age like"),
         (["show", "nobody"], 1, "There is no key 'nobody'"),
         (["create", "sk-strom-x"], 1, "begins secrets"),
+        (["create", ""], 1, "name: expected `str` of length >= 1"),
     ],
 )
 def test_what_cannot_be(strom: Strom, store: str, arguments: list[str], code: int, words: str) -> None:

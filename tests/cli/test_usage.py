@@ -53,9 +53,10 @@ def test_json_filters_and_pages(strom: Strom, url: str) -> None:
     assert "key" not in shown["data"][0]
 
 
-def test_what_cannot_be_grouped_by(strom: Strom, url: str) -> None:
-    shown = strom("usage", "--store", url, "--by", "colour")
-    assert (shown.code, "expected some of key, model" in shown.err) == (1, True)
+@pytest.mark.parametrize("by", ["colour", "key,colour", "key,key", "", "key,"])
+def test_what_cannot_be_grouped_by(strom: Strom, url: str, by: str) -> None:
+    shown = strom("usage", "--store", url, "--by", by)
+    assert (shown.code, "expected some of key, model" in shown.err) == (2, True)
 
 
 def test_a_running_gateway_is_asked(strom: Strom, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

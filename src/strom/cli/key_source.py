@@ -11,8 +11,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from strom.cli.http import Api
-from strom.core.errors import BadRequest, ConfigError, ProviderError
+from strom.core.errors import ConfigError, ProviderError
 from strom.policies.key_making import KeyMaker, Made, prefix_of
+from strom.server.platform_asking import misfit
 from strom.server.platform_keys import PATH, expiry_of, key_row, made_body, scopes_of
 from strom.server.platform_types import NewKey
 from strom.stores.table import open_key_store
@@ -58,7 +59,7 @@ class StoreKeys:
         try:
             asked = msgspec.convert(body, NewKey)
         except msgspec.ValidationError as error:
-            raise BadRequest(str(error)) from None
+            raise misfit(error, "key", NewKey) from None
         return _made(self._maker.create(asked.name, scopes_of(asked), expiry_of(asked)))
 
     def rotate(self, wanted: str, overlap_s: float) -> Row:

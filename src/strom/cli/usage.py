@@ -31,6 +31,9 @@ def usage(by: str, limit: int, cursor: str | None, **options: Any) -> int:
     from strom.cli.trace_source import open_source
     from strom.stores.usage import encode_usage, parse_usage_query
 
+    groups = [word.strip() for word in by.split(",")]
+    if not set(groups) <= set(GROUPS) or len(set(groups)) < len(groups):
+        raise click.BadParameter(f"expected some of {', '.join(GROUPS)}, each once", param_hint="--by")
     params = {**filter_params(options), "by": by, "limit": str(limit), **({"cursor": cursor} if cursor else {})}
     query = parse_usage_query(params)
     page = open_source(place_of(options)).usage(query)

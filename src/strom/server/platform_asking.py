@@ -50,7 +50,7 @@ def read_query(head: RequestHead, shape: type[B]) -> tuple[B, dict[str, str]]:
     try:
         return msgspec.convert({**given, **lists}, shape, strict=False), given
     except msgspec.ValidationError as error:
-        raise _misfit(error, "query", shape) from None
+        raise misfit(error, "query", shape) from None
 
 
 @cache
@@ -79,7 +79,7 @@ def read_body(exchange: Exchange, shape: type[B]) -> B:
     try:
         return msgspec.convert(_whole(msgspec.json.decode(exchange.body or b"{}")), shape)
     except msgspec.ValidationError as error:
-        raise _misfit(error, "body", shape) from None
+        raise misfit(error, "body", shape) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise BadRequest("The body is not valid JSON.") from None
 
@@ -96,7 +96,8 @@ def _check_kind(exchange: Exchange) -> None:
         )
 
 
-def _misfit(error: msgspec.ValidationError, where: str, shape: type[msgspec.Struct]) -> BadRequest:
+def misfit(error: msgspec.ValidationError, where: str, shape: type[msgspec.Struct]) -> BadRequest:
+    """What does not fit `shape`, named as its sender knows it."""
     text = str(error)
     unknown = _UNKNOWN.fullmatch(text)
     if unknown is not None:
