@@ -218,13 +218,31 @@ def test_a_client_that_left_closes_the_upstream_at_once(front: str) -> None:
     assert rig.clock.armed == 0
 
 
-def test_leaving_before_any_answer_counts_too() -> None:
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("stream", [True, False])
+def test_leaving_before_any_answer_counts_too(front: str, stream: bool) -> None:
+    """The backend has read the prompt: what limits are charged with stands in the record and costs."""
     rig = Rig()
-    exchange = rig.call()
+    exchange = rig.call(front, stream=stream)
     exchange.disconnect()
     assert rig.upstream().aborted
-    assert rig.record.status == "cancelled"
-    assert rig.record.usage.output_tokens is None
+    record = rig.record
+    assert (record.status, record.usage_source, record.usage.output_tokens) == ("cancelled", "estimated", 0)
+    assert record.usage.input_tokens
+    assert record.cost_estimate is not None
+    assert (record.cost_estimate.input_amount, record.cost_estimate.output_amount) > (0, 0)
+
+
+def test_leaving_before_anything_was_sent_uses_nothing() -> None:
+    """Between two attempts: the first one was refused, the second one waits."""
+    rig = Rig(retries=1)
+    exchange = rig.call()
+    rig.upstream().response(503, [(b"retry-after", b"30")])
+    rig.upstream().end(b"{}")
+    exchange.disconnect()
+    record = rig.record
+    assert (record.status, record.usage_source, record.usage.input_tokens) == ("cancelled", "none", None)
+    assert len(rig.client.sent) == len(record.attempts) == 1
 
 
 def test_what_comes_after_the_end_is_ignored() -> None:

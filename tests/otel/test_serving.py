@@ -39,7 +39,7 @@ class Stage(Rig):
         tracers.add_span_processor(SimpleSpanProcessor(self.memory))
         self.reader = InMemoryMetricReader()
         collector = Collector(tracers, MeterProvider([self.reader]), ids)
-        self.traces = CallTraces(collector, lambda record: record.model_requested, message_text=message_text)
+        self.traces = CallTraces(collector, lambda record: record.model_requested or "", message_text=message_text)
         self.services.observers.append(self.traces.observe)
         self.services.client = self.traces.client(self.services.client)
 

@@ -1,11 +1,13 @@
 """Requests that are no requests: what cannot be read is refused by name, never taken for something else."""
 
 import gzip
+import hashlib
 import json
+from typing import Any
 
 import pytest
 
-from strom.core.access import PolicySettings
+from strom.core.access import KeySettings, PolicySettings
 from tests.server.rig import ServerRig, answer
 
 CALL = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
@@ -37,7 +39,7 @@ async def test_a_name_that_is_no_name_is_neither_echoed_nor_kept(path: str) -> N
     exchange = await rig.ask("POST", path, {**CALL, "input": "x", "model": "z" * 100_000})
     assert exchange.status == 400
     assert len(exchange.body_out) < 1000
-    assert all(len(record.model_requested) <= 512 for record in rig.store.list().records)
+    assert all(len(record.model_requested or "") <= 512 for record in rig.store.list().records)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -55,6 +57,20 @@ async def test_what_was_never_sent_is_recorded_as_rejected() -> None:
     await rig.ask("POST", "/v1/chat/completions", b"{")
     (record,) = rig.store.list().records
     assert (record.status, record.http_status, record.usage_source) == ("rejected", 400, "none")
+    assert record.model_requested is None
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat", "/v1/embeddings"]
+)
+@pytest.mark.parametrize("body", [b"{", {**CALL, "input": "x"}])
+async def test_a_record_names_the_policy_that_binds_its_key_however_early_it_is_refused(path: str, body: Any) -> None:
+    key = KeySettings("ci", hashlib.sha256(b"k").hexdigest(), policy="eu-only")
+    rig = ServerRig(keys=(key,), policies=(PolicySettings("eu-only", regions=("eu-*",)),))
+    headers = [(b"x-api-key", b"k"), (b"x-strom-endpoint", b"e1")]
+    assert (await rig.ask("POST", path, body, headers=headers)).status in (400, 403)
+    (record,) = rig.store.list().records
+    assert (record.key_name, record.policy_id) == ("ci", "eu-only")
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/api/show"])

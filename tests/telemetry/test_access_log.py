@@ -111,7 +111,7 @@ def test_the_console_line() -> None:
 def test_a_call_of_which_nothing_is_known() -> None:
     bare = CallRecord("t", "rejected", 5.0, usage=RecordUsage(), timing=Timing())
     assert console_line(bare) == "1970-01-01T00:00:05.000Z INFO    strom.access: - rejected - at -, 0 bytes (t)"
-    assert json.loads(json_line(bare))["model"] == ""
+    assert json.loads(json_line(bare))["model"] is None
 
 
 @pytest.mark.parametrize("evil", ["a\nINFO strom: forged", "a\rb", "a\x1b[2Jb", "a b", "\u2028x"])

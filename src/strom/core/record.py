@@ -83,7 +83,8 @@ class CallRecord(msgspec.Struct):
     ended_at: float | None = None
     protocol_in: str = ""
     protocol_out: str | None = None
-    model_requested: str = ""
+    model_requested: str | None = None
+    """None: the request was refused before it was read, or named none."""
     model_used: str | None = None
     model_version: str | None = None
     provider: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strom.core.errors import RateLimited, StromError
+from strom.core.errors import Cancelled, RateLimited, StromError
 from strom.core.evidence import Evidence
 from strom.core.record import Timing
 from strom.gateway.accounts import (
@@ -51,8 +51,11 @@ def bring_up_to_date(call: Call, error: StromError | None, now: float) -> None:
 
 
 def _estimate(call: Call, evidence: Evidence, error: StromError | None) -> UsageEstimate:
-    """A call that failed before its first token used nothing that anybody knows of, whatever the protocol demands."""
-    if error is not None:
+    """A call that failed before its first token used nothing that anybody knows of, whatever the protocol demands. One that its
+    client left while the backend worked has at least had its prompt read."""
+    if isinstance(error, Cancelled) and call.attempt is not None and call.attempt.dispatched:
+        demanded = True
+    elif error is not None:
         in_band = call.committed and call.codec.name == "openai-responses"  # its error event has a usage object
         demanded = evidence.deltas > 0 or in_band
     else:

@@ -144,7 +144,7 @@ class Gateway:
                 record.key_name = error.key_name
             raise
         if key is not None and record is not None:
-            record.key_name = key.name
+            record.key_name, record.policy_id = key.name, key.policy  # also where it is refused before there is a plan
         if key is not None and key.routes:
             check_route(key, exchange.head.path)
         refuse_intricacy(exchange.body)
@@ -180,7 +180,7 @@ class Gateway:
         key = self.identify(exchange, record=record)
         self.admission.check(len(self.services.running))
         request = codec.decode_request(exchange.body)
-        record.model_requested = request.model[:MAX_MODEL_NAME]
+        record.model_requested = request.model[:MAX_MODEL_NAME] or None
         record.streamed = request.stream
         destination, tokens = self.destination(exchange, key), request_tokens(request)
         router = self.state.router

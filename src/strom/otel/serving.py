@@ -139,7 +139,7 @@ class CallTraces:
         parent = _PROPAGATOR.extract(headers, Context(), _GETTER)
         self._collector.ids.next = int(record.trace_id, 16) or None
         span = self._tracer.start_span(
-            f"chat {record.model_requested}".strip(),
+            f"chat {record.model_requested or ''}".strip(),
             context=parent,
             kind=SpanKind.SERVER,
             start_time=int(record.started_at * 1e9),

@@ -88,7 +88,7 @@ class Embedder:
     async def _answer(self, exchange: Exchange, front: Front, record: CallRecord, taken: Taken) -> bytes:
         key = self._gateway.identify(exchange, record=record)
         request = front.decode(exchange.body)
-        record.model_requested = request.model[:MAX_MODEL_NAME]
+        record.model_requested = request.model[:MAX_MODEL_NAME] or None
         destination = self._gateway.destination(exchange, key)
         router = self._gateway.state.router
         record.policy_id = router.policy_name(key, destination.policy)

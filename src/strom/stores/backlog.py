@@ -14,7 +14,7 @@ class Begun(msgspec.Struct, omit_defaults=True):
     trace_id: str
     started_at: float
     protocol_in: str = ""
-    model_requested: str = ""
+    model_requested: str | None = None
     policy_id: str | None = None
     key_name: str | None = None
     streamed: bool = False

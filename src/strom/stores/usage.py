@@ -168,7 +168,7 @@ def _value(record: CallRecord, name: Group) -> str:
         case "day":
             return datetime.fromtimestamp(record.started_at, UTC).date().isoformat()
         case "model":
-            return record.model_used or record.model_requested
+            return record.model_used or record.model_requested or ""
         case _:
             return getattr(record, COLUMNS[name]) or ""
 

@@ -38,7 +38,7 @@ class AccessLine(msgspec.Struct, frozen=True, omit_defaults=True):
     trace_id: str
     key: str | None
     protocol: str
-    model: str
+    model: str | None
     endpoint: str | None
     status: str
     http_status: int | None
@@ -104,7 +104,7 @@ def json_line(record: CallRecord) -> str:
 def console_line(record: CallRecord) -> str:
     """2026-03-01T12:00:00.123Z INFO    strom.access: 200 completed qwen3 at mlx-1, key ci, 12+34 tokens, 0.123 s + 1.234 s"""
     line = access_line(record)
-    said = [f"{line.http_status or '-'} {line.status} {_quoted(line.model) or '-'} at {line.endpoint or '-'}"]
+    said = [f"{line.http_status or '-'} {line.status} {_quoted(line.model or '-')} at {line.endpoint or '-'}"]
     if line.key is not None:
         said.append(f"key {_quoted(line.key)}")
     if line.output_tokens is not None:
@@ -129,7 +129,7 @@ def access_line(record: CallRecord) -> AccessLine:
         record.trace_id,
         record.key_name,
         record.protocol_in,
-        record.model_requested[:LONGEST_TEXT],
+        record.model_requested[:LONGEST_TEXT] if record.model_requested is not None else None,
         record.endpoint_id,
         record.status,
         record.http_status,

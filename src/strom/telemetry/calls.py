@@ -23,7 +23,7 @@ MAX_KNOWN = 4096
 MAX_CODES = 100
 """Error codes that have a series of their own; codes of backends are not ours to bound."""
 
-_Key = tuple[str, str, str | None, str, str | None, str | None, str | None, int | None]
+_Key = tuple[str, str, str | None, str | None, str | None, str | None, str | None, int | None]
 
 
 class _Route(msgspec.Struct, frozen=True):
