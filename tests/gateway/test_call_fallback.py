@@ -163,6 +163,17 @@ def test_a_refused_call_has_no_usage_and_no_cost(front: str) -> None:
 
 
 @pytest.mark.parametrize("front", FRONTS)
+def test_a_call_refused_after_a_heartbeat_costs_nothing(front: str) -> None:
+    """Responses demands counts of it, which are then estimates; no front makes its callers pay for them."""
+    rig = Rig(settings=BEAT)
+    exchange = rig.call(front)
+    rig.clock.advance(11)
+    rig.upstream().response(503, JSON)
+    rig.upstream().end(b"{}")
+    assert (exchange.status, rig.record.status, rig.record.cost_estimate) == (200, "failed", None)
+
+
+@pytest.mark.parametrize("front", FRONTS)
 @pytest.mark.parametrize("beat", [True, False])
 def test_a_block_the_first_attempt_left_open_is_not_closed_by_the_second(front: str, beat: bool) -> None:
     """Encoders may hold what is not yet written (Ollama's hold whole calls)."""

@@ -15,8 +15,9 @@ from strom.gateway.plan import Endpoint
 from strom.gateway.queue import Place, Queues, take_place
 from strom.gateway.services import CallSettings
 from strom.transport.types import TransportFailure
+from strom.upstreams.settings import Price
 from tests.gateway.places import Field, model, place
-from tests.gateway.rig import PATHS, FakeClock
+from tests.gateway.rig import PATHS, FakeClock, data_objects
 from tests.gateway.test_call_ends import calls_alive
 from tests.gateway.test_call_fallback import check
 
@@ -99,6 +100,21 @@ def test_who_waited_too_long_is_told_so() -> None:
     assert field.records.all[-1].error.code == "queue_timeout"
     field.answer(0)
     assert len(field.client.sent) == 1
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_who_waited_too_long_used_nothing_whatever_the_protocol_demands(front: str) -> None:
+    field = Field([model("a", a={**ONE, "price": Price(1.0, 2.0, "EUR")})], settings=BEAT)
+    field.call()
+    late = field.call(front)
+    field.clock.advance(41)
+    record = field.records.all[-1]
+    assert (late.status, record.status, record.usage_source) == (200, "rejected", "none")
+    assert (record.usage.input_tokens, record.usage.output_tokens, record.cost_estimate) == (None, None, None)
+    if front == "openai-responses":
+        told = data_objects(late.body_out)[-1]["response"]
+        assert (told["usage"]["input_tokens"], told["usage"]["output_tokens"]) == (0, 0)
+        assert (told["strom"]["usage_source"], told["strom"]["cost_estimate"]) == ("none", None)
 
 
 def test_who_waited_too_long_after_heartbeats_is_told_in_the_stream() -> None:

@@ -103,7 +103,11 @@ def describe_endpoint(record: CallRecord, attempt: UpstreamAttempt, plan: Plan) 
     record.policy_id = plan.policy_id
     if record.model_used is None:
         record.model_used = plan.model_for(endpoint)
-    record.cost_estimate = cost(record.usage, endpoint.price, record.started_at)
+    guessed = record.status == "failed" and not record.deltas and record.usage_source == "estimated"
+    if guessed:  # its protocol demands numbers; nobody knows of any work
+        record.cost_estimate = None
+    else:
+        record.cost_estimate = cost(record.usage, endpoint.price, record.started_at)
 
 
 def fill_record(record: CallRecord, estimate: UsageEstimate, evidence: Evidence, error: StromError | None) -> None:

@@ -433,6 +433,8 @@ class Call:
         # A token and the error may have come in one read: the text is evidence the client may see.
         if attempt is not None and (self.committed or (self.request.stream and self.first_token_at is not None)):
             self._commit(attempt)
+            if self.dispatched_at is None:
+                self.context.input_estimate = 0  # no backend has read the prompt
             pipe = attempt.pipe if attempt.pipe is not None else self._shared_encoder()
             self.exchange.finish(self._take_held() + pipe.fail(error))
         else:

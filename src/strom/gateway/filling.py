@@ -57,7 +57,7 @@ def _estimate(call: Call, evidence: Evidence, error: StromError | None) -> Usage
         demanded = True
     elif error is not None:
         in_band = call.committed and call.codec.name == "openai-responses"  # its error event has a usage object
-        demanded = evidence.deltas > 0 or in_band
+        demanded = evidence.deltas > 0 or (in_band and call.dispatched_at is not None)
     else:
         demanded = demands_usage(call.codec.name, call.request)
     return UsageEstimate(call.input_estimate, demanded=demanded)
