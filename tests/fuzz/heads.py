@@ -87,10 +87,11 @@ _EMPTY_QUERY = re.compile(rb"\? +HTTP/")
 _BAD_REASON = re.compile(rb"HTTP/1.[^\r\n]*[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """Nobody is told the reason phrase of an upstream: what stands in it does no harm."""
 _LONG_ZERO = re.compile(rb"(?<![0-9a-fA-F])0{20}")
-_LATE_CR = re.compile(rb"\n\rHTTP/")
-"""llhttp takes any number of leading zeros, and a CR before the response behind an interim one; h11 does not. Neither moves the
-end of a message."""
-_LENIENT = (_EMPTY_LINES, _BAD_REASON, _LONG_ZERO, _LATE_CR)
+_LATE_CR = re.compile(rb"\r(?!\n)")
+_SECOND_CODING = re.compile(rb"\n(?i:transfer-encoding):.*\n(?i:transfer-encoding):", re.DOTALL)
+"""llhttp takes any number of leading zeros, a CR alone before the next message, and trailers that name a coding; h11 does not.
+None of them moves the end of a message."""
+_LENIENT = (_EMPTY_LINES, _BAD_REASON, _LONG_ZERO, _LATE_CR, _SECOND_CODING)
 _OWN = "https://app.example"
 
 
@@ -105,7 +106,8 @@ def told_or(kind: type[E], step: Callable[[], T]) -> T | E:
 def judge_request(pieces: list[bytes], draw: random.Random) -> None:
     message = b"".join(pieces)[:20_000]
     agree(message)
-    if b"://" in message.partition(b"\n")[0] or _EMPTY_LINES.search(message):
+    first = message.lstrip(b"\r\n").partition(b"\n")[0]
+    if b"://" in first or any(each.search(message) for each in (_EMPTY_LINES, _LONG_ZERO, _LATE_CR)):
         return  # a target in absolute form loses its origin here, and not in h11, which also knows no empty lines in between
     if _EMPTY_QUERY.search(message):
         return  # the two targets mean the same, and are not written alike

@@ -27,10 +27,10 @@ from strom.replay.lines import decode as decode_recordings
 from strom.replay.lines import encode as encode_recording
 from strom.replay.recording import BadRecording
 from strom.replay.script import write_script
+from strom.server.following import last_event_id
 from strom.server.platform_asking import read_body
 from strom.server.platform_keys import scopes_of
 from strom.server.platform_types import NewKey, RotateKey
-from strom.server.resumable.endpoints import _last_event_id
 from strom.shared.streams import home_of, protocol_of
 from strom.stores.keys import KeyStore
 from strom.stores.query import encode_query, parse_query
@@ -243,7 +243,7 @@ def judge_last_event_id(pieces: list[bytes], _: random.Random) -> None:
     value = b"".join(pieces)
     exchange = MemoryExchange("GET", "/v1/streams/x", headers=[(b"last-event-id", value)])
     try:
-        number = _last_event_id(exchange)
+        number = last_event_id(exchange)
     except BadRequest:
         pass
     else:

@@ -213,7 +213,8 @@ def test_what_frames_a_stream_otherwise_is_not_taken() -> None:
         b"Content-Encoding: gzip",
     ):
         assert streamed_response(response(b"Transfer-Encoding: chunked", line)) is None
-    assert streamed_response(response(b"Transfer-Encoding: gzip, chunked")) is None
+    for coding in (b"gzip, chunked", b"chunked\t", b"chunked, chunked"):
+        assert streamed_response(response(b"Transfer-Encoding: " + coding)) is None
     for first in (
         b"HTTP/1.0 200 OK",
         b"HTTP/1.1 204 No Content",
