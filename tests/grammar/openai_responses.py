@@ -80,6 +80,8 @@ def read(body: bytes, *, strict: bool = True, complete: bool = True) -> Seen:
         if all(line.startswith(":") for line in lines):
             seen.comments += 1
             continue
+        if lines[0].startswith("id: "):
+            need(lines.pop(0) == f"id: {number + 1}", f"the id is not {number + 1}: {block!r}")
         need(len(lines) == 2, f"not one event line and one data line: {block!r}")
         need(lines[0].startswith("event: ") and lines[1].startswith("data: "), f"malformed lines: {block!r}")
         data = json.loads(lines[1][6:])

@@ -98,6 +98,55 @@ async def test_every_event_once_from_any_number(restarted: bool) -> None:
         assert (await rig.ask("GET", f"{path}?stream=true&starting_after={after}")).body_out == b""
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_its_frames_have_ids_and_are_a_resumable_stream(restarted: bool) -> None:
+    rig = ResponsesRig()
+    exchange, path = await begun(rig, stream=True)
+    name = path.rpartition("/")[2]
+    assert exchange.header_out(b"x-strom-stream-id") == name.encode()
+    rig.upstream.end(WELL)
+    every = exchange.body_out
+    frames = [frame + b"\n\n" for frame in every.split(b"\n\n")[:-1]]
+    assert [frame.split(b"\n")[0] for frame in frames] == [b"id: %d" % (at + 1) for at in range(len(frames))]
+    rig = await rig.restart() if restarted else rig
+    for count in (None, 0, 1, 4, len(frames)):
+        headers = [] if count is None else [(b"last-event-id", b"%d" % count)]
+        for asked in (f"/v1/streams/{name}", f"{path}?stream=true"):
+            again = await rig.ask("GET", asked, headers=headers)
+            assert (again.state, again.body_out) == ("finished", b"".join(frames[count or 0 :])), asked
+            assert again.header_out(b"x-strom-stream-id") == name.encode()
+
+
+async def test_a_client_that_reconnects_to_the_same_address_goes_on_where_it_was() -> None:
+    rig = ResponsesRig()
+    _, path = await begun(rig, stream=True)
+    rig.upstream.end(WELL)
+    again = await rig.ask("GET", f"{path}?stream=true&starting_after=0", headers=[(b"last-event-id", b"4")])
+    assert numbers(again.body_out)[0] == 4
+
+
+async def test_as_a_stream_it_is_cancelled() -> None:
+    rig = ResponsesRig()
+    exchange, path = await begun(rig, stream=True)
+    rig.upstream.read(HALF)
+    stream = f"/v1/streams/{path.rpartition('/')[2]}"
+    deleted = await rig.ask("DELETE", stream)
+    assert (deleted.status, deleted.header_out(b"x-request-id") is not None) == (204, True)
+    assert rig.upstream.aborted
+    assert await status_of(rig, path) == "cancelled"
+    assert events(exchange.body_out)[-1]["type"] == "response.failed"
+    assert (await rig.ask("GET", stream)).body_out == exchange.body_out
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "status"),
+    [("GET", "resp_none", 404), ("DELETE", "resp_none", 404), ("POST", "resp_none", 405)],
+)
+async def test_streams_that_are_none(method: str, name: str, status: int) -> None:
+    refused = await ResponsesRig().ask(method, f"/v1/streams/{name}")
+    assert (refused.status, type(answer(refused)["error"]["message"])) == (status, str)
+
+
 async def test_a_slow_reader_gets_everything_in_its_own_time() -> None:
     rig = ResponsesRig()
     exchange, _ = await begun(rig, stream=True)

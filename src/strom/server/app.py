@@ -30,6 +30,7 @@ from strom.server.platform import Platform
 from strom.server.problems import is_platform, respond_problem
 from strom.server.responses import Responses
 from strom.server.responses.endpoints import BELOW as BELOW_RESPONSES
+from strom.server.responses.endpoints import BELOW_STREAMS as BACKGROUND_STREAMS
 from strom.server.responses.endpoints import PATH as RESPONSES_PATH
 from strom.server.resumable import BELOW as BELOW_STREAMS
 from strom.server.resumable import Resumption
@@ -136,10 +137,9 @@ class App:
             return endpoint
         if is_platform(path):
             return self.platform.answer
-        if path.startswith(BELOW_RESPONSES):
-            return self._responses.below
-        if self.streams is not None and path.startswith(BELOW_STREAMS):
-            return self.streams.below
+        takes_any_method = self._below(path)
+        if takes_any_method is not None:
+            return takes_any_method
         for prefix, below in self._get_below.items():
             if path.startswith(prefix) and len(path) > len(prefix):
                 if method not in ("GET", "HEAD"):
@@ -150,6 +150,15 @@ class App:
         if path in self._get or path in PAGE_PATHS:
             raise not_allowed(path, "GET")
         raise NotFound(f"There is no endpoint {unquote(path)[:200]!r} here.")
+
+    def _below(self, path: str) -> Endpoint | None:
+        if path.startswith(BELOW_RESPONSES):
+            return self._responses.below
+        if path.startswith(BACKGROUND_STREAMS):
+            return self._responses.below_streams
+        if self.streams is not None and path.startswith(BELOW_STREAMS):
+            return self.streams.below
+        return None
 
     def _start(self, exchange: Exchange, endpoint: Endpoint) -> None:
         task = asyncio.get_running_loop().create_task(self._run(exchange, endpoint))
@@ -195,7 +204,7 @@ class App:
             return codecs["anthropic"]
         if path.startswith("/api/") and "ollama" in codecs:
             return codecs["ollama"]
-        if path.startswith(RESPONSES_PATH):
+        if path.startswith((RESPONSES_PATH, BACKGROUND_STREAMS)):
             return codecs["openai-responses"]
         return codecs["openai-chat"]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from strom.transport.types import Headers
+from strom.core.errors import BadRequest
+from strom.transport.types import Exchange, Headers
 
 SLICE_BYTES = 65_536
 
@@ -121,3 +122,16 @@ class Reader:
 
     def _leave(self) -> None:
         self._source.left(self)
+
+
+def last_event_id(exchange: Exchange) -> int:
+    """0: from the start. Raises BadRequest."""
+    values = exchange.head.header_all(b"last-event-id")
+    if not values:
+        return 0
+    text = values[0].strip()
+    if len(values) > 1 or not text.isdigit() or len(text) > 15:
+        raise BadRequest(
+            "Last-Event-ID: expected the number of the last frame that came, one time.", param="Last-Event-ID"
+        )
+    return int(text)

@@ -2,7 +2,8 @@
 
 A background response has its id before any upstream is asked, and its events are kept so that a client may come back and
 read on. So every event is numbered anew: 0 is response.created, 1 response.queued, then everything the call brings but for
-its own beginning. The number of an event is its place in `frames`. Every Response object in it carries our id and
+its own beginning. The number of an event is its place in `frames`; its `id:` line counts from 1, as that of any resumable
+stream. Every Response object in it carries our id and
 `background: true`. Exactly one terminal event ends it: that of the call, or `response.failed` (of a cancelled response too:
 its end is not proven).
 Source: protocol-facts.md sections 2.1 and 2.3; openai-python 3.57.0 types/responses/response_queued_event.py.
@@ -92,8 +93,8 @@ class BackgroundStream:
         self.ended = True
 
     def _add(self, frame: bytes) -> None:
-        self.frames.append(frame)
-        self.size_bytes += len(frame)
+        self.frames.append(b"id: %d\n%b" % (len(self.frames) + 1, frame))
+        self.size_bytes += len(self.frames[-1])
 
     def _usage(self) -> bytes:
         return usage_json(None, self._context.input_estimate, sum(map(len, self._output)))
@@ -112,7 +113,7 @@ def lost_response(response: bytes, error: StromError) -> bytes:
 
 def lost_frame(response: bytes, number: int) -> bytes:
     """The terminal event of such a response's stream."""
-    return event_frame(b"response.failed", number, b'"response":' + single_line(response))
+    return b"id: %d\n%b" % (number + 1, event_frame(b"response.failed", number, b'"response":' + single_line(response)))
 
 
 def split_frames(stream: bytes) -> list[bytes]:

@@ -2,9 +2,11 @@
 
 POST /v1/responses                     a model call; stored, continued, in the background, as it says
 POST /v1/responses/input_tokens        the tokens of its prompt
-GET, DELETE /v1/responses/{id}         GET with stream=true: the events of a background response over starting_after
+GET, DELETE /v1/responses/{id}         GET with stream=true: the events of a background response over starting_after, or
+                                       after Last-Event-ID
 POST /v1/responses/{id}/cancel         background responses only
 GET /v1/responses/{id}/input_items     the conversation it was asked with
+GET, DELETE /v1/streams/{id}           of a background response: its events after Last-Event-ID; its cancellation
 
 A response belongs to the key it was made with; to any other it is not there. A call that wants nothing of the store costs one
 look at its body.
@@ -22,18 +24,18 @@ from strom.core.errors import BadRequest, MethodNotAllowed, NotFound, StromError
 from strom.core.messages import Request
 from strom.gateway.gateway import AtOnce, Gateway
 from strom.gateway.outgoing import Incoming
-from strom.gateway.responses import id_headers, stream_headers, whole_headers
+from strom.gateway.responses import id_headers, whole_headers
 from strom.protocols.codec import ReplyContext
 from strom.protocols.openai_responses import stored as wire
 from strom.protocols.openai_responses.stored import StoreWish
 from strom.server.counting import TokenCounter
-from strom.server.following import Reader
+from strom.server.following import Reader, last_event_id
 from strom.server.responses.archive import Archive
 from strom.server.responses.background import Job, Jobs
 from strom.server.responses.exchanges import StoringExchange
 from strom.server.responses.history import Continuation, input_items, keep
 from strom.server.responses.keeping import permitted
-from strom.server.responses.replay import Replay, current_response, runs
+from strom.server.responses.replay import Replay, current_response, runs, stream_head
 from strom.stores.responses import Place, StoredResponse
 from strom.transport.types import Exchange
 from strom.wire.splice import join, split
@@ -41,6 +43,9 @@ from strom.wire.splice import join, split
 NAME = "openai-responses"
 PATH = "/v1/responses"
 BELOW = PATH + "/"
+STREAMS = "/v1/streams/"
+BELOW_STREAMS = STREAMS + "resp_"
+"""Where the stream of a background response is found as any resumable stream is."""
 MAX_BACKGROUND = 32
 CANCEL_WAIT_S = 5.0
 POLL_S = 0.1
@@ -157,8 +162,7 @@ class Responses:
             exchange.respond(200, whole_headers(self._codec, trace_id), job.kept.response)
 
     def _attach(self, exchange: Exchange, job: Job, first: int) -> None:
-        trace_id = job.kept.identity.removeprefix("resp_")
-        Reader(exchange, job, first).attach(stream_headers(self._codec, trace_id))
+        Reader(exchange, job, first).attach(stream_head(self._codec, job.kept.identity))
 
     # -- below /v1/responses --
 
@@ -183,21 +187,39 @@ class Responses:
         else:
             raise NotFound(f"There is no endpoint {unquote(exchange.head.path)[:200]!r} here.")
 
+    async def below_streams(self, exchange: Exchange) -> None:
+        """Any method, any path below BELOW_STREAMS."""
+        method, path = exchange.head.method, exchange.head.path
+        if method not in ("GET", "DELETE"):
+            error = MethodNotAllowed(f"{path[:200]} takes GET and DELETE.")
+            error.headers = [(b"allow", b"GET, DELETE")]
+            raise error
+        place = Place(self._owner(exchange), unquote(path.removeprefix(STREAMS)))
+        if method == "GET":
+            await self._follow(exchange, place, last_event_id(exchange) - 1)
+            return
+        await self._cancelled(place)
+        exchange.respond(204, id_headers(NAME, self._gateway.services.new_trace_id()), b"")
+
     async def _retrieve(self, exchange: Exchange, place: Place) -> None:
         query = {name: values[-1] for name, values in parse_qs(exchange.head.query).items()}
         streams = query.get("stream", "").lower() in ("true", "1")
         after = _number(query, "starting_after", -1)
+        if streams:  # who reconnects by itself asks for the same address again, and says in the header how far it came
+            await self._follow(exchange, place, (last_event_id(exchange) or after + 1) - 1)
+            return
         job = self._find_job(place)
-        if job is not None and streams:
+        self._respond(exchange, job.kept.response if job is not None else self._object(await self._stored(place)))
+
+    async def _follow(self, exchange: Exchange, place: Place, after: int) -> None:
+        """Every event with a number over `after`."""
+        job = self._find_job(place)
+        if job is not None:
             self._attach(exchange, job, after + 1)
-        elif job is not None:
-            self._respond(exchange, job.kept.response)
-        else:
-            stored = await self._stored(place)
-            if streams and self._archive is not None:
-                await Replay(exchange, self._archive, stored).run(after, self._gateway.services.wall)
-            else:
-                self._respond(exchange, self._object(stored))
+            return
+        stored = await self._stored(place)
+        assert self._archive is not None, "something was found in it"
+        await Replay(exchange, self._archive, stored).run(after, self._gateway.services.wall)
 
     async def _delete(self, exchange: Exchange, place: Place) -> None:
         job = self._find_job(place)
@@ -208,17 +230,20 @@ class Responses:
         self._respond(exchange, wire.deleted_body(place.id))
 
     async def _cancel(self, exchange: Exchange, place: Place) -> None:
+        self._respond(exchange, await self._cancelled(place))
+
+    async def _cancelled(self, place: Place) -> bytes:
+        """Its object, once it does not run any more."""
         job = self._find_job(place)
         if job is not None:
             job.cancel()
-            self._respond(exchange, job.kept.response)
-            return
+            return job.kept.response
         stored = await self._stored(place)
         if not stored.background:
             raise BadRequest(f"Response {place.id!r} does not run in the background: only such can be cancelled.")
         if runs(stored, self._gateway.services.wall()):
             stored = await self._cancel_elsewhere(place)
-        self._respond(exchange, self._object(stored))
+        return self._object(stored)
 
     async def _list_input(self, exchange: Exchange, place: Place) -> None:
         query = {name: values[-1] for name, values in parse_qs(exchange.head.query).items()}

@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 from strom.core.errors import BadRequest, GatewayError, StromError
 from strom.gateway.responses import stream_headers
+from strom.protocols.codec import Codec
 from strom.protocols.openai_responses.background import lost_frame, lost_response, split_frames
 from strom.protocols.table import CODECS
 from strom.server.responses.archive import Archive
 from strom.stores.responses import Events, ResponseStore, StoredResponse
-from strom.transport.types import Exchange
+from strom.transport.types import Exchange, Headers
 
 POLL_S = 0.1
 SLICE_EVENTS = 200
@@ -35,6 +36,11 @@ def current_response(stored: StoredResponse, now: float) -> bytes:
     return lost_response(stored.response, stopped_error()) if is_lost else stored.response
 
 
+def stream_head(codec: Codec, identity: str) -> Headers:
+    """Of the stream of a background response, which is its own name as a resumable stream."""
+    return [*stream_headers(codec, identity.removeprefix("resp_")), (b"x-strom-stream-id", identity.encode())]
+
+
 class Replay:
     """One client that reads a stored stream."""
 
@@ -52,7 +58,7 @@ class Replay:
         """Every event with a number over `after`, once, up to the terminal one."""
         exchange = self._exchange
         exchange.on_resume = self._ready.set
-        exchange.start(200, stream_headers(CODECS["openai-responses"], self._place.id.removeprefix("resp_")))
+        exchange.start(200, stream_head(CODECS["openai-responses"], self._place.id))
         exchange.write(b"")
         while self._stored is not None:
             stored, now = self._stored, wall()

@@ -15,12 +15,12 @@ import contextlib
 from collections.abc import Sequence
 from typing import Protocol
 
-from strom.core.errors import BadRequest, MethodNotAllowed, StromError
+from strom.core.errors import MethodNotAllowed, StromError
 from strom.gateway.gateway import Gateway
-from strom.gateway.responses import stream_headers
+from strom.gateway.responses import id_headers, stream_headers
 from strom.protocols.codec import Codec
 from strom.protocols.openai_responses.stored import body_wish
-from strom.server.following import Reader
+from strom.server.following import Reader, last_event_id
 from strom.server.resumable.exchange import ResumableExchange, stream_fields
 from strom.server.resumable.streams import Streams
 from strom.shared.streams import (
@@ -105,7 +105,7 @@ class Resumption:
             await self._cancel(exchange, stream_id, owner)
 
     async def _read(self, exchange: Exchange, stream_id: str, owner: str) -> None:
-        after = _last_event_id(exchange)
+        after = last_event_id(exchange)
         stream = self.streams.find(stream_id, owner)
         if stream is not None:
             if after > len(stream.frames):
@@ -127,7 +127,8 @@ class Resumption:
             self.streams.cancel(stream)
         elif not await self._cancelled_elsewhere(stream_id, owner):
             raise not_found(stream_id)
-        exchange.respond(204, [(b"x-strom-trace-id", self._gateway.services.new_trace_id().encode())], b"")
+        trace_id = self._gateway.services.new_trace_id()
+        exchange.respond(204, id_headers(protocol_of(stream_id) or "", trace_id), b"")
 
     async def _cancelled_elsewhere(self, stream_id: str, owner: str) -> bool:
         for place in self._places(stream_id):
@@ -181,21 +182,8 @@ class _Forwarded:
 
 
 def _runs_in_background(exchange: Exchange) -> bool:
-    """Such a response outlives its client by itself, and is read on by `starting_after`."""
+    """Such a response outlives its client by itself, with numbers and a name of its own."""
     try:
         return exchange.head.path == "/v1/responses" and body_wish(exchange.body).background
     except StromError:
         return False  # the call will be refused, and say why
-
-
-def _last_event_id(exchange: Exchange) -> int:
-    """0: from the start. Raises BadRequest."""
-    values = exchange.head.header_all(b"last-event-id")
-    if not values:
-        return 0
-    text = values[0].strip()
-    if len(values) > 1 or not text.isdigit() or len(text) > 15:
-        raise BadRequest(
-            "Last-Event-ID: expected the number of the last frame that came, one time.", param="Last-Event-ID"
-        )
-    return int(text)
