@@ -40,7 +40,7 @@ class Outcome:
 async def call(front: str, faults: str, case: str = "vllm/echo_tools_stream") -> Outcome:
     """One streamed call of `front` to a Chat backend that replays the recording with these faults; no connection is left."""
     recordings = load(recordings_root() / case)
-    async with ReplayServer(recordings, ReplayOptions(speed=None, loop=True, faults=faults)) as backend:
+    async with ReplayServer(recordings, ReplayOptions(speed=None, faults=faults)) as backend:
         client, records = NativeClient(environ={}), Records()
         services = Services(client, records, CallSettings(), LoopClock(asyncio.get_running_loop()))
         gateway = Gateway(services, CODECS, State(_router(backend.url), KeyRing((), required=False)))

@@ -17,11 +17,11 @@ from tests.patience import PATIENCE_S, until
 from tests.replay.recordings import BODY, CHAT, FRAMES, exchange, hear_stall, request_bytes, stream, unchunk, whole
 from tests.transport.loops import on_both_loops
 
-FAST = ReplayOptions(speed=None, loop=True)
+FAST = ReplayOptions(speed=None)
 
 
 def server(*recordings: Recording, **options: Any) -> ReplayServer:
-    return ReplayServer(recordings or (stream(source="s"),), ReplayOptions(**{"speed": None, "loop": True, **options}))
+    return ReplayServer(recordings or (stream(source="s"),), ReplayOptions(**{"speed": None, **options}))
 
 
 def faulty(spec: str) -> bytes:
@@ -175,7 +175,7 @@ async def test_what_is_not_recorded_is_said() -> None:
     assert other.startswith(b"HTTP/1.1 404 ")
     assert b"No recording of POST /v1/nope; there are: POST /v1/chat/completions." in other
     assert second[0].startswith(b"HTTP/1.1 503 ")
-    assert b"--loop begins again" in second[0]
+    assert b"without --once they are played again" in second[0]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(0, 65535), default=8091, show_default=True, help="0: a free one.")
 @click.option("--speed", type=click.FloatRange(0.001, 1_000_000), metavar="X", help="So many times faster [1].")
 @click.option("--no-timing", is_flag=True, help="As fast as the client reads.")
-@click.option("--loop", is_flag=True, help="Play again what was played.")
+@click.option("--loop/--once", default=True, show_default=True, help="Play again what was played, or answer 503.")
 @click.option("--fault", "faults", multiple=True, metavar="SPEC", help="Break answers: see below; may be repeated.")
 @click.option("--seed", type=int, default=0, show_default=True, help="For random bytes.")
 def replay(paths: tuple[Path, ...], **flags: Any) -> int:

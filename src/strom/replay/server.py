@@ -41,13 +41,14 @@ class Played(msgspec.Struct, frozen=True):
 
 
 class ReplayOptions(msgspec.Struct, frozen=True):
-    """`speed`: times faster than recorded; None: without waiting. `loop`: played recordings are played again.
+    """`speed`: times faster than recorded; None: without waiting. `loop`: played recordings are played again;
+    otherwise each answers one request that is not its own, and then there is a 503.
 
     `port` 0: a free one. `on_played` is told of every answer when it begins.
     """
 
     speed: float | None = 1.0
-    loop: bool = False
+    loop: bool = True
     faults: str | tuple[str, ...] = ()
     seed: int = 0
     host: str = "127.0.0.1"
@@ -159,7 +160,9 @@ class ReplayServer:
 
     def _nothing_fits(self, asked: Asked) -> Script:
         if self._shelf.knows(asked):
-            message = f"Every recording of {asked.method} {asked.path} was played; --loop begins again."
+            message = (
+                f"Every recording of {asked.method} {asked.path} was played; without --once they are played again."
+            )
             return error_answer(asked.path, 503, message)
         known = ", ".join(self._shelf.paths())
         return error_answer(asked.path, 404, f"No recording of {asked.method} {asked.path}; there are: {known}.")

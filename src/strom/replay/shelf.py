@@ -2,7 +2,7 @@
 
 Candidates have the request's method and path. Among them the most alike goes first: equal bodies before anything else, then
 the same wish to stream, then the share of equal top-level members; among equals the one that was played least, then the order
-of loading. A recording whose request is not equal is played once, unless the shelf loops.
+of loading. A shelf that does not loop plays each recording once to requests that are not equal to its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _load_folder(folder: Path) -> list[Recording]:
 
 
 class Shelf:
-    def __init__(self, recordings: Iterable[Recording], *, loop: bool = False) -> None:
+    def __init__(self, recordings: Iterable[Recording], *, loop: bool = True) -> None:
         self.recordings = list(recordings)
         self._played = [0] * len(self.recordings)
         self._bodies = [_parse(recording.asked.body) for recording in self.recordings]
