@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from strom.core.access import KeySettings, PolicySettings
+from strom.server.embeddings import FRONTS as EMBEDDING_PATHS
+from strom.transport.memory import MemoryExchange
+from strom.transport.types import Refusal
+from tests.patience import until
 from tests.server.rig import ServerRig, answer
 
 CALL = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
@@ -58,6 +62,23 @@ async def test_what_was_never_sent_is_recorded_as_rejected() -> None:
     (record,) = rig.store.list().records
     assert (record.status, record.http_status, record.usage_source) == ("rejected", 400, "none")
     assert record.model_requested is None
+
+
+RECORDED = ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat", "/api/generate", *EMBEDDING_PATHS]
+REFUSALS = [Refusal(413, "body_too_large", "why"), Refusal(400, "bad_request", "why"), Refusal(503, "draining", "why")]
+
+
+@pytest.mark.parametrize("path", RECORDED)
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_what_the_transport_did_not_take_is_recorded(path: str, refusal: Refusal) -> None:
+    key = KeySettings("ci", hashlib.sha256(b"k").hexdigest(), policy="eu-only")
+    rig = ServerRig(keys=(key,), policies=(PolicySettings("eu-only", regions=("eu-*",)),))
+    exchange = MemoryExchange("POST", path, headers=[(b"x-api-key", b"k")], refusal=refusal)
+    rig.app.handle(exchange)
+    await until(lambda: exchange.state == "finished", told=lambda: path)
+    (record,) = rig.store.list().records
+    assert (exchange.status, record.http_status, record.status) == (refusal.status, refusal.status, "rejected")
+    assert (record.key_name, record.policy_id, record.model_requested) == ("ci", "eu-only", None)
 
 
 @pytest.mark.parametrize(

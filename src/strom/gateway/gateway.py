@@ -157,7 +157,8 @@ class Gateway:
         if record is not None:
             with contextlib.suppress(AuthError):
                 key = self.state.keys.authenticate(exchange.head.headers)
-                record.key_name = key.name if key is not None else None
+                if key is not None:
+                    record.key_name, record.policy_id = key.name, key.policy
 
     def destination(self, exchange: Exchange, key: KeySettings | None) -> Destination:
         """Where the request wants to go. Raises BadRequest, and PermissionDenied for an endpoint that it may not name."""

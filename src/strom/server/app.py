@@ -99,7 +99,8 @@ class App:
             if codec is not None and (head.method == "POST" or exchange.refusal is not None):
                 self._call(exchange, codec)
                 return
-            if exchange.refusal is not None:
+            recorded = head.method == "POST" and head.path in EMBEDDING_PATHS
+            if exchange.refusal is not None and not recorded:
                 raise refusal_error(exchange.refusal)
             if not self._pages.answer(exchange):
                 self._start(exchange, self._find(exchange))
