@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from strom.core.usage import estimate_tokens
 from strom.server.responses import background
 from strom.transport.memory import MemoryExchange
 from strom.transport.types import TransportFailure
@@ -115,6 +116,14 @@ async def test_its_frames_have_ids_and_are_a_resumable_stream(restarted: bool) -
             again = await rig.ask("GET", asked, headers=headers)
             assert (again.state, again.body_out) == ("finished", b"".join(frames[count or 0 :])), asked
             assert again.header_out(b"x-strom-stream-id") == name.encode()
+
+
+async def test_one_that_is_cancelled_tells_what_had_come_of_it() -> None:
+    rig = ResponsesRig()
+    _, path = await begun(rig, stream=True)
+    rig.upstream.read(chat_frames("twelve chars", "twelve chars", finish=None))
+    cancelled = answer(await rig.ask("POST", f"{path}/cancel"))
+    assert (cancelled["status"], cancelled["usage"]["output_tokens"]) == ("cancelled", estimate_tokens(24))
 
 
 async def test_a_client_that_reconnects_to_the_same_address_goes_on_where_it_was() -> None:

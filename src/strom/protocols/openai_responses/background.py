@@ -34,6 +34,8 @@ class BackgroundStream:
         self._context = context
         self._parser = SseParser()
         self._output: list[bytes] = []
+        self._characters = 0
+        """Of output, for an estimate: the call's own count is lost when it is left in the middle."""
         self.identity = response_id("", context.reply_id)
         self._object = ResponseObject(context, self.identity)
         self.frames: list[bytes] = []
@@ -74,6 +76,8 @@ class BackgroundStream:
         kind = _type_of(members)
         if kind in _BEGINNINGS:
             return
+        if kind.endswith(b".delta"):
+            self._characters += _length(members.get("delta", Raw()))
         if kind == b"response.output_item.done" and "item" in members:
             self._output.append(single_line(bytes(members["item"])))
         if "response" in members and kind.startswith(b"response."):
@@ -97,12 +101,19 @@ class BackgroundStream:
         self.size_bytes += len(self.frames[-1])
 
     def _usage(self) -> bytes:
-        return usage_json(None, self._context.input_estimate, sum(map(len, self._output)))
+        return usage_json(None, self._context.input_estimate, self._characters)
 
 
 def _type_of(members: dict[str, Raw]) -> bytes:
     """Raises ValueError."""
     return read(_TEXT, members.get("type", Raw(b"null"))).encode().split(b"\n")[0].split(b"\r")[0]
+
+
+def _length(delta: Raw) -> int:
+    try:
+        return len(read(_TEXT, delta))
+    except ValueError:
+        return 0  # of a kind that is no text
 
 
 def lost_response(response: bytes, error: StromError) -> bytes:
