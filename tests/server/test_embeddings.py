@@ -145,6 +145,8 @@ async def test_a_client_that_leaves_is_recorded_as_it_was() -> None:
     (record,) = rig.store.list().records
     assert (record.status, record.http_status) == ("cancelled", 499)
     assert [attempt.outcome for attempt in record.attempts] == ["cancelled"]
+    assert (record.usage_source, record.usage.input_tokens, record.usage.output_tokens) == ("estimated", 1, 0)
+    assert record.complete is False
 
 
 async def test_a_defect_leaves_a_record() -> None:

@@ -178,6 +178,9 @@ class Embedder:
                 )
         except TimeoutError:
             raise TimedOut(f"The backend {upstream.name!r} gave no embeddings within {limit_s:g} s.") from None
+        except asyncio.CancelledError:
+            self._account(record, None, request, endpoint)
+            raise
         if not 200 <= fetched.status < 300:
             raise codec.decode_error(fetched.status, fetched.headers, fetched.body)
         if upstream.protocol == "ollama":
@@ -207,16 +210,18 @@ class Embedder:
         record.sovereignty_class, record.model_used = upstream.sovereignty_class, plan.model_for(endpoint)
 
     def _account(
-        self, record: CallRecord, reply: EmbeddingReply, request: EmbeddingRequest, endpoint: Endpoint
+        self, record: CallRecord, reply: EmbeddingReply | None, request: EmbeddingRequest, endpoint: Endpoint
     ) -> None:
-        """Embeddings have no output tokens; an unreported input is estimated, as it stands in the reply."""
-        tokens = reply.input_tokens
+        """Embeddings have no output tokens; an unreported input is estimated, as it stands in the reply. `reply` None: the
+        client left while the backend worked on the prompt."""
+        tokens = reply.input_tokens if reply is not None else None
         record.usage_source = "reported" if tokens is not None else "estimated"
         tokens = tokens if tokens is not None else request.input_estimate
         record.usage = RecordUsage(tokens, 0, parts=UsageParts(tokens, output=0))
         record.cost_estimate = cost(record.usage, endpoint.price, record.started_at)
-        record.model_used = reply.model or record.model_used
-        record.complete = True
+        if reply is not None:
+            record.model_used = reply.model or record.model_used
+            record.complete = True
 
     def _settle(self, exchange: Exchange, record: CallRecord, error: StromError | None) -> None:
         record.ended_at = self._gateway.services.wall()
