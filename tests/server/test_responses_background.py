@@ -116,6 +116,15 @@ async def test_its_frames_have_ids_and_are_a_resumable_stream(restarted: bool) -
             again = await rig.ask("GET", asked, headers=headers)
             assert (again.state, again.body_out) == ("finished", b"".join(frames[count or 0 :])), asked
             assert again.header_out(b"x-strom-stream-id") == name.encode()
+    beyond = [(b"last-event-id", b"%d" % (len(frames) + 1))]
+    assert (await rig.ask("GET", f"/v1/streams/{name}", headers=beyond)).status == 400
+
+
+async def test_a_running_one_has_no_frames_beyond_its_last() -> None:
+    rig = ResponsesRig()
+    _, path = await begun(rig, stream=True)
+    stream = f"/v1/streams/{path.rpartition('/')[2]}"
+    assert (await rig.ask("GET", stream, headers=[(b"last-event-id", b"3")])).status == 400
 
 
 async def test_one_that_is_cancelled_tells_what_had_come_of_it() -> None:

@@ -27,6 +27,7 @@ from strom.gateway.outgoing import Incoming
 from strom.gateway.responses import id_headers, whole_headers
 from strom.protocols.codec import ReplyContext
 from strom.protocols.openai_responses import stored as wire
+from strom.protocols.openai_responses.background import split_frames
 from strom.protocols.openai_responses.stored import StoreWish
 from strom.server.counting import TokenCounter
 from strom.server.following import Reader, last_event_id
@@ -36,6 +37,7 @@ from strom.server.responses.exchanges import StoringExchange
 from strom.server.responses.history import Continuation, input_items, keep
 from strom.server.responses.keeping import permitted
 from strom.server.responses.replay import Replay, current_response, runs, stream_head
+from strom.shared.streams import beyond_error
 from strom.stores.responses import Place, StoredResponse
 from strom.transport.types import Exchange
 from strom.wire.splice import join, split
@@ -196,7 +198,9 @@ class Responses:
             raise error
         place = Place(self._owner(exchange), unquote(path.removeprefix(STREAMS)))
         if method == "GET":
-            await self._follow(exchange, place, last_event_id(exchange) - 1)
+            after = last_event_id(exchange) - 1
+            await self._check_reached(place, after)
+            await self._follow(exchange, place, after)
             return
         await self._cancelled(place)
         exchange.respond(204, id_headers(NAME, self._gateway.services.new_trace_id()), b"")
@@ -210,6 +214,22 @@ class Responses:
             return
         job = self._find_job(place)
         self._respond(exchange, job.kept.response if job is not None else self._object(await self._stored(place)))
+
+    async def _check_reached(self, place: Place, after: int) -> None:
+        """Raises BadRequest for an event that never was. What another process runs may be ahead of the store."""
+        job = self._find_job(place)
+        if job is not None:
+            if after >= len(job.frames):
+                raise beyond_error(after + 1, len(job.frames))
+            return
+        stored = await self._stored(place)
+        if after < 0 or stored.running_until is not None or not stored.background:
+            return
+        assert self._archive is not None, "something was found in it"
+        batches = await self._archive.run(lambda store: store.events(place, after))
+        count = batches[-1].first + len(split_frames(batches[-1].frames)) if batches else 0
+        if after >= count:
+            raise beyond_error(after + 1, count)
 
     async def _follow(self, exchange: Exchange, place: Place, after: int) -> None:
         """Every event with a number over `after`."""
