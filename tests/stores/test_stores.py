@@ -310,3 +310,17 @@ def test_damage_is_our_error_not_sqlites(path: Path) -> None:
     with pytest.raises(GatewayError, match="cannot be read"):
         store.list()
     store.close()
+
+
+def test_a_new_file_is_its_owner_s_alone(path: Path) -> None:
+    """What SQLite lays beside it, too. One that is there stays as open as it was made."""
+    store = sql_store(sqlite_url(path))
+    store.put(call(1))
+    assert store.flush()
+    files = [each for each in path.parent.rglob("*") if each.is_file()]
+    assert {each.suffix for each in files} >= {".db", ".db-wal"}
+    assert {oct(each.stat().st_mode & 0o777) for each in files} == {"0o600"}
+    store.close()
+    path.chmod(0o640)
+    sql_store(sqlite_url(path)).close()
+    assert path.stat().st_mode & 0o777 == 0o640

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ class SqliteDialect:
         return self.path.with_name(self.path.name.removesuffix(".db") + ".calls")
 
     def connect(self) -> Connection:
+        with suppress(OSError):  # what stands against a file, SQLite says below
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(self.path, timeout=_OPENING_S, check_same_thread=False)
         _use_wal(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
