@@ -41,7 +41,7 @@ _REQUEST_LINE = re.compile(
 _STATUS_LINE = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9]) [\t -~]*+")
 _FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]++):([\t -~\x80-\xff]*+)")
 
-_CHUNKED = re.compile(rb"(?i:transfer-encoding):[\t ]*+(?i:chunked) *+")
+_CHUNKED = re.compile(rb"(?i:transfer-encoding):[\t ]*+chunked *+")
 _CHUNKED_FIELD = (b"transfer-encoding", b"chunked")
 
 _CAREFUL = frozenset({b"transfer-encoding", b"upgrade", b"expect", b"proxy-connection", b"content-encoding"})
