@@ -84,6 +84,8 @@ T = TypeVar("T")
 E = TypeVar("E", bound=StromError)
 _EMPTY_LINES = re.compile(rb"\n\r?\n\r?\n")
 _EMPTY_QUERY = re.compile(rb"\? +HTTP/")
+_WIDE_LINE = re.compile(rb"  HTTP/")
+_ABSOLUTE = re.compile(rb"^[!-~]+ +[A-Za-z]+://", re.MULTILINE)
 _BAD_REASON = re.compile(rb"HTTP/1.[^\r\n]*[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """Nobody is told the reason phrase of an upstream: what stands in it does no harm."""
 _LONG_ZERO = re.compile(rb"(?<![0-9a-fA-F])0{20}")
@@ -106,8 +108,7 @@ def told_or(kind: type[E], step: Callable[[], T]) -> T | E:
 def judge_request(pieces: list[bytes], draw: random.Random) -> None:
     message = b"".join(pieces)[:20_000]
     agree(message)
-    first = message.lstrip(b"\r\n").partition(b"\n")[0]
-    if b"://" in first or any(each.search(message) for each in (_EMPTY_LINES, _LONG_ZERO, _LATE_CR)):
+    if any(each.search(message) for each in (_ABSOLUTE, _WIDE_LINE, _EMPTY_LINES, _LONG_ZERO, _LATE_CR)):
         return  # a target in absolute form loses its origin here, and not in h11, which also knows no empty lines in between
     if _EMPTY_QUERY.search(message):
         return  # the two targets mean the same, and are not written alike
