@@ -6,7 +6,7 @@ Cheap on purpose: one call per read, a few additions per event.
 
 from __future__ import annotations
 
-from strom.core.errors import StromError, let_go
+from strom.core.errors import StromError
 from strom.core.events import (
     ArgumentsDelta,
     Block,
@@ -129,7 +129,6 @@ class Evidence:
                 self.complete = True
             case Failed(error):
                 self.error = error
-                let_go(error)
             case _:
                 pass
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
-from strom.core.errors import IncompleteCompletion, InvalidStreamEvent, StromError, let_go
+from strom.core.errors import IncompleteCompletion, InvalidStreamEvent, StromError
 from strom.core.events import Finished
 from strom.core.evidence import Evidence
 from strom.protocols.codec import Express, Quirks, ReplyContext
@@ -363,7 +363,6 @@ class ChatRelay:
     def _stop(self, error: StromError) -> bytes:
         self._ended = True
         self.evidence.error = error
-        let_go(error)
         return b""
 
 
