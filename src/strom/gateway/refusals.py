@@ -1,11 +1,18 @@
-"""What the transport would not accept, as an error that can be worded in the caller's protocol."""
+"""What the transport would not accept, and methods that a path does not take, as errors in the words of any protocol."""
 
 from __future__ import annotations
 
-from strom.core.errors import AtCapacity, BadRequest, ShuttingDown, StromError, TooLarge
+from strom.core.errors import AtCapacity, BadRequest, MethodNotAllowed, ShuttingDown, StromError, TooLarge
 from strom.transport.types import Refusal
 
 NESTED = "The JSON of the request is nested too deeply."
+
+
+def not_allowed(path: str, taken: str, allow: str = "") -> MethodNotAllowed:
+    """`allow`: the header that RFC 9110 section 15.5.6 demands, where it says it otherwise than `taken`."""
+    error = MethodNotAllowed(f"{path} takes {taken}.")
+    error.headers = [(b"allow", (allow or taken).encode())]
+    return error
 
 
 def refusal_error(refusal: Refusal) -> StromError:

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Coroutine
 from urllib.parse import unquote
 
-from strom.core.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, StromError, let_go
+from strom.core.errors import BadRequest, GatewayError, NotFound, StromError
 from strom.gateway.gateway import AtOnce, Gateway
-from strom.gateway.refusals import NESTED, refusal_error
+from strom.gateway.refusals import NESTED, not_allowed, refusal_error
 from strom.gateway.responses import respond_error
 from strom.protocols.codec import Codec
 from strom.protocols.ollama import GENERATE_CODEC
@@ -144,12 +144,12 @@ class App:
         for prefix, below in self._get_below.items():
             if path.startswith(prefix) and len(path) > len(prefix):
                 if method not in ("GET", "HEAD"):
-                    raise not_allowed(path, "GET")
+                    raise not_allowed(path, "GET", "GET, HEAD")
                 return below
         if path in CALL_PATHS or path in self._post:
             raise not_allowed(path, "POST")
         if path in self._get or path in PAGE_PATHS:
-            raise not_allowed(path, "GET")
+            raise not_allowed(path, "GET", "GET, HEAD")
         raise NotFound(f"There is no endpoint {unquote(path)[:200]!r} here.")
 
     def _below(self, path: str) -> Endpoint | None:
@@ -183,7 +183,6 @@ class App:
 
     def refuse(self, exchange: Exchange, error: StromError) -> None:
         """Answer with this error, in the words of the protocol that the path is of."""
-        let_go(error)
         self._gateway.hold(exchange, error, lambda: self._refuse(exchange, error))
 
     def _refuse(self, exchange: Exchange, error: StromError) -> None:
@@ -208,10 +207,3 @@ class App:
         if path.startswith((RESPONSES_PATH, BACKGROUND_STREAMS)):
             return codecs["openai-responses"]
         return codecs["openai-chat"]
-
-
-def not_allowed(path: str, taken: str) -> MethodNotAllowed:
-    """RFC 9110 section 15.5.6 demands the header."""
-    error = MethodNotAllowed(f"{path} takes {taken}.")
-    error.headers = [(b"allow", b"GET, HEAD" if taken == "GET" else taken.encode())]
-    return error

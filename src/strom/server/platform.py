@@ -14,8 +14,9 @@ from urllib.parse import unquote
 
 import msgspec
 
-from strom.core.errors import BadRequest, MethodNotAllowed, NotFound
+from strom.core.errors import BadRequest, NotFound
 from strom.gateway.gateway import Gateway
+from strom.gateway.refusals import not_allowed
 from strom.gateway.responses import id_headers
 from strom.server.platform_asking import read_body, read_query, refuse_streaming
 from strom.server.platform_openapi import document
@@ -63,7 +64,7 @@ class Platform:
             return
         operation = found.operation(head.method)
         if operation is None:
-            raise _not_allowed(head.path, found)
+            raise not_allowed(head.path[:200], found.allowed)
         answer = self._answers.get(operation.name)
         if answer is None:
             raise NotFound(f"This gateway does not have {operation.path}.")
@@ -139,13 +140,6 @@ def _read(exchange: Exchange, found: Match, operation: Operation) -> Asked:
     query, given = read_query(exchange.head, operation.query)
     body = read_body(exchange, operation.body) if operation.body is not None else None
     return Asked(found.names, query, given, body)
-
-
-def _not_allowed(path: str, found: Match) -> MethodNotAllowed:
-    """RFC 9110 section 15.5.6 demands the header."""
-    error = MethodNotAllowed(f"{path[:200]} takes {found.allowed}.")
-    error.headers = [(b"allow", found.allowed.encode())]
-    return error
 
 
 async def _show_openapi(_: Asked) -> bytes:

@@ -24,6 +24,7 @@ from strom.core.errors import BadRequest, MethodNotAllowed, NotFound, StromError
 from strom.core.messages import Request
 from strom.gateway.gateway import AtOnce, Gateway
 from strom.gateway.outgoing import Incoming
+from strom.gateway.refusals import not_allowed
 from strom.gateway.responses import id_headers, whole_headers
 from strom.protocols.codec import ReplyContext
 from strom.protocols.openai_responses import stored as wire
@@ -37,6 +38,7 @@ from strom.server.responses.exchanges import StoringExchange
 from strom.server.responses.history import Continuation, input_items, keep
 from strom.server.responses.keeping import permitted
 from strom.server.responses.replay import Replay, current_response, runs, stream_head
+from strom.server.resumable import BELOW as STREAMS
 from strom.shared.streams import beyond_error
 from strom.stores.responses import Place, StoredResponse
 from strom.transport.types import Exchange
@@ -45,7 +47,6 @@ from strom.wire.splice import join, split
 NAME = "openai-responses"
 PATH = "/v1/responses"
 BELOW = PATH + "/"
-STREAMS = "/v1/streams/"
 BELOW_STREAMS = STREAMS + "resp_"
 """Where the stream of a background response is found as any resumable stream is."""
 MAX_BACKGROUND = 32
@@ -193,9 +194,7 @@ class Responses:
         """Any method, any path below BELOW_STREAMS."""
         method, path = exchange.head.method, exchange.head.path
         if method not in ("GET", "DELETE"):
-            error = MethodNotAllowed(f"{path[:200]} takes GET and DELETE.")
-            error.headers = [(b"allow", b"GET, DELETE")]
-            raise error
+            raise not_allowed(path[:200], "GET and DELETE", "GET, DELETE")
         place = Place(self._owner(exchange), unquote(path.removeprefix(STREAMS)))
         if method == "GET":
             after = last_event_id(exchange) - 1

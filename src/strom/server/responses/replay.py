@@ -15,6 +15,7 @@ from strom.protocols.codec import Codec
 from strom.protocols.openai_responses.background import lost_frame, lost_response, split_frames
 from strom.protocols.table import CODECS
 from strom.server.responses.archive import Archive
+from strom.server.resumable.exchange import STREAM_ID
 from strom.stores.responses import Events, ResponseStore, StoredResponse
 from strom.transport.types import Exchange, Headers
 
@@ -38,7 +39,7 @@ def current_response(stored: StoredResponse, now: float) -> bytes:
 
 def stream_head(codec: Codec, identity: str) -> Headers:
     """Of the stream of a background response, which is its own name as a resumable stream."""
-    return [*stream_headers(codec, identity.removeprefix("resp_")), (b"x-strom-stream-id", identity.encode())]
+    return [*stream_headers(codec, identity.removeprefix("resp_")), (STREAM_ID, identity.encode())]
 
 
 class Replay:

@@ -15,8 +15,9 @@ import contextlib
 from collections.abc import Sequence
 from typing import Protocol
 
-from strom.core.errors import MethodNotAllowed, StromError
+from strom.core.errors import StromError
 from strom.gateway.gateway import Gateway
+from strom.gateway.refusals import not_allowed
 from strom.gateway.responses import id_headers, stream_headers
 from strom.protocols.codec import Codec
 from strom.protocols.openai_responses.stored import body_wish
@@ -92,9 +93,7 @@ class Resumption:
         """Any method, any path below /v1/streams/."""
         method, stream_id = exchange.head.method, exchange.head.path.removeprefix(BELOW)
         if method not in ("GET", "DELETE"):
-            error = MethodNotAllowed(f"{exchange.head.path[:200]} takes GET and DELETE.")
-            error.headers = [(b"allow", b"GET, DELETE")]
-            raise error
+            raise not_allowed(exchange.head.path[:200], "GET and DELETE", "GET, DELETE")
         key = self._gateway.identify(exchange)
         owner = key.name if key is not None else ""
         if home_of(stream_id) is None:
