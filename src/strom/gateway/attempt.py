@@ -21,7 +21,7 @@ from strom.gateway.queue import Place
 from strom.gateway.responses import upstream_id
 from strom.gateway.structured import AnswerCheck, CheckedDecoder
 from strom.protocols.codec import Codec, Lone, StreamDecoder, ToolName
-from strom.transport.types import Headers, TransportFailure, UpstreamExchange
+from strom.transport.types import NO_HEADERS, Headers, TransportFailure, UpstreamExchange
 from strom.upstreams.timeouts import Timeouts
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ _STREAM = _Mode.STREAM
 _LONGEST_KIND_BYTES = 256
 """No more of a content type is looked at, and remembered."""
 _NO_NAMES: dict[str, ToolName] = {}
-_NO_HEADERS: Headers = []
 """Never written to."""
 
 
@@ -110,7 +109,7 @@ class UpstreamAttempt:
         self.refused_at: float | None = None
         """When the head of an error came."""
         self.status = 0
-        self.response_headers = _NO_HEADERS
+        self.response_headers = NO_HEADERS
         self.exchange: UpstreamExchange | None = None
         self.place: Place | None = None
         """At an endpoint that serves only so many at once."""

@@ -25,7 +25,7 @@ import httptools
 
 from strom.transport.decoding import CodingError, DecodingReceiver, content_coding
 from strom.transport.heads import BODILESS_STATUSES
-from strom.transport.types import FailureKind, Headers, Origin, ResponseReceiver, TransportFailure
+from strom.transport.types import NO_HEADERS, FailureKind, Headers, Origin, ResponseReceiver, TransportFailure
 from strom.transport.whole import WholeResponse, streamed_response, whole_response
 
 MAX_HEAD_BYTES = 65_536
@@ -53,8 +53,6 @@ def _chunk_heads() -> list[bytes]:
 
 
 _CHUNK_HEADS = _chunk_heads()
-_NO_HEADERS: Headers = []
-"""Never written to."""
 _LAST_CHUNK = b"0\r\n\r\n"
 
 
@@ -213,7 +211,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._call: NativeUpstreamExchange | None = None
         self._receiver: ResponseReceiver = _NOBODY
         self._transport: asyncio.Transport | None = None
-        self._headers = _NO_HEADERS
+        self._headers = NO_HEADERS
         self._unread_bytes = 0
         """Bytes since the last piece of body: of a head, of trailers, of chunk extensions."""
         self._phase = _IDLE
@@ -278,12 +276,10 @@ class UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._express is not None:
-            size = len(data)
-            if size < _MOST_EXPRESS:
-                head = _CHUNK_HEADS[size]
-                if data.startswith(head) and data.endswith(b"\r\n"):
-                    self._express(data[len(head) : -2])
-                    return
+            piece = _lone_chunk(data)
+            if piece is not None:
+                self._express(piece)
+                return
         if self._parser is None and self._phase == _BODY:
             self._take_chunks(data)
         elif self._phase == _BODY or self._expects_head(data):
@@ -411,23 +407,23 @@ class UpstreamConnection(asyncio.Protocol):
             self.drop()
         return self._phase == _HEAD
 
-    def _take_whole(self, call: NativeUpstreamExchange, whole: WholeResponse) -> None:
-        """Tells of a response that llhttp never sees. The receiver may end the request at every step."""
+    def _take_head(self, call: NativeUpstreamExchange, found: WholeResponse) -> None:
         self._phase = _BODY
         self._keep_alive = True
+        self._unread_bytes = 0
         call.head = call.body = b""
-        self._receiver.on_response(whole[0], whole[1])
+        self._receiver.on_response(found[0], found[1])
+
+    def _take_whole(self, call: NativeUpstreamExchange, whole: WholeResponse) -> None:
+        """Tells of a response that llhttp never sees. The receiver may end the request at every step."""
+        self._take_head(call, whole)
         self._receiver.on_body(whole[2])
         if self._phase == _BODY:
             self._complete()
 
     def _take_streamed(self, call: NativeUpstreamExchange, streamed: WholeResponse) -> None:
         """The same for a stream of which the head has come, maybe with the first chunks."""
-        self._phase = _BODY
-        self._keep_alive = True
-        self._unread_bytes = 0
-        call.head = call.body = b""
-        self._receiver.on_response(streamed[0], streamed[1])
+        self._take_head(call, streamed)
         if self._phase != _BODY:
             return
         if streamed[2]:
@@ -476,7 +472,7 @@ class UpstreamConnection(asyncio.Protocol):
             raise RuntimeError("not connected")
         self._phase = _IDLE
         self._parser = None
-        self._headers = _NO_HEADERS
+        self._headers = NO_HEADERS
         whole = self._keep_alive and not self._extra and not self._by_close and not transport.is_closing()
         if whole and call is not None and call.paused:
             transport.resume_reading()

@@ -32,7 +32,7 @@ from strom.transport.exchange import NativeExchange
 from strom.transport.intake import Intake
 from strom.transport.requests import Refused, RequestPlan, bad_request, judge, split_target
 from strom.transport.timers import Clock, Handle
-from strom.transport.types import Handler, Headers, RequestHead, ServerLimits
+from strom.transport.types import NO_HEADERS, Handler, RequestHead, ServerLimits
 from strom.transport.whole import is_roomy, whole_request
 
 _LINGER_S = 5.0
@@ -46,8 +46,6 @@ _CHUNK_OVERHEAD_FACTOR = 8
 chunks take 5 bytes of framing per byte."""
 _MAX_TRAILERS = 64
 _NEVER = float("inf")
-_NO_HEADERS: Headers = []
-"""Shared by connections that llhttp has not read for. Never written to."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _TURNED_AWAY_S = 1.0
 _FULL = b"""\
@@ -99,7 +97,7 @@ class ServerConnection(asyncio.Protocol):
         self._plan: RequestPlan | None = None
         self._phase = _IDLE
         self._target = b""
-        self._headers = _NO_HEADERS
+        self._headers = NO_HEADERS
         self._body: bytearray | None = None
         self._head_bytes = self._raw_bytes = self._trailers = 0
         self._backlog = self._discarded = 0

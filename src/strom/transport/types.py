@@ -18,7 +18,8 @@ import msgspec
 Headers = list[tuple[bytes, bytes]]
 """Header fields in the order they stood on the wire, names in lower case."""
 
-_NO_HEADERS: Headers = []
+NO_HEADERS: Headers = []
+"""Shared by all that has none (yet). Never written to."""
 _NO_FIELDS: dict[bytes, bytes] = {}
 
 
@@ -46,7 +47,7 @@ class RequestHead(msgspec.Struct, frozen=True):
 
     def bare(self) -> RequestHead:
         """Without its header fields: as much as writing the answer takes."""
-        return RequestHead(self.method, self.path, self.query, _NO_HEADERS, self.http_version, self.peer, _NO_FIELDS)
+        return RequestHead(self.method, self.path, self.query, NO_HEADERS, self.http_version, self.peer, _NO_FIELDS)
 
     def header_all(self, name: bytes) -> list[bytes]:
         return [value for key, value in self.headers if key == name] if name in self.fields else []
