@@ -104,10 +104,8 @@ def describe_endpoint(record: CallRecord, attempt: UpstreamAttempt, plan: Plan) 
     if record.model_used is None:
         record.model_used = plan.model_for(endpoint)
     guessed = record.status == "failed" and not record.deltas and record.usage_source == "estimated"
-    if guessed:  # its protocol demands numbers; nobody knows of any work
-        record.cost_estimate = None
-    else:
-        record.cost_estimate = cost(record.usage, endpoint.price, record.started_at)
+    # Where its protocol demands numbers, nobody knows of any work.
+    record.cost_estimate = None if guessed else cost(record.usage, endpoint.price, record.started_at)
 
 
 def fill_record(record: CallRecord, estimate: UsageEstimate, evidence: Evidence, error: StromError | None) -> None:

@@ -17,13 +17,13 @@ from strom.core.access import NO_LIMITS, Budget, KeySettings, Limits
 from strom.core.errors import LimitsUnavailable, RateLimited, StromError
 from strom.core.record import CallRecord
 from strom.shared.limiter import MONEY, NOTHING, Charge, Demand, Refusal, Scope
+from strom.upstreams.pricing import TRILLION
 
 ASSUMED_OUTPUT_TOKENS = 1024
 NEVER_S = 60.0
 """`retry-after` where no wait helps: clients want a number."""
 _MAX_KNOWN = 10_000
 _ALL = "all"
-_TRILLION = 10**12
 _EXACT_BELOW = 1000
 """Amounts of so many digits before the point and twelve behind it come back from a float as they were."""
 
@@ -141,8 +141,8 @@ def _cost_money(amount: float) -> int:
     """The same for what a call cost, which is a number of trillionths (gateway/accounts.py), in a tenth of the time."""
     if amount >= _EXACT_BELOW:
         return to_money(amount)
-    money, rest = divmod(round(amount * _TRILLION), _TRILLION // MONEY)
-    half = _TRILLION // MONEY // 2
+    money, rest = divmod(round(amount * TRILLION), TRILLION // MONEY)
+    half = TRILLION // MONEY // 2
     return money + (rest > half or (rest == half and money % 2))
 
 

@@ -97,7 +97,7 @@ class BackgroundStream:
         self.ended = True
 
     def _add(self, frame: bytes) -> None:
-        self.frames.append(b"id: %d\n%b" % (len(self.frames) + 1, frame))
+        self.frames.append(_with_id(len(self.frames), frame))
         self.size_bytes += len(self.frames[-1])
 
     def _usage(self) -> bytes:
@@ -124,7 +124,11 @@ def lost_response(response: bytes, error: StromError) -> bytes:
 
 def lost_frame(response: bytes, number: int) -> bytes:
     """The terminal event of such a response's stream."""
-    return b"id: %d\n%b" % (number + 1, event_frame(b"response.failed", number, b'"response":' + single_line(response)))
+    return _with_id(number, event_frame(b"response.failed", number, b'"response":' + single_line(response)))
+
+
+def _with_id(number: int, frame: bytes) -> bytes:
+    return b"id: %d\n%b" % (number + 1, frame)
 
 
 def split_frames(stream: bytes) -> list[bytes]:
